@@ -1,0 +1,236 @@
+"""What a screen shows, as plain data: the state that `fold.apply` builds out of events.
+
+All times are Unix seconds as stamped by the engine. Collections that grow with a rollout are bounded. Strings
+are as raw as in the events.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Literal
+
+from vf_core.runtimes.lifecycle import State
+
+TOOLS_KEPT = 32
+TEXT_KEPT = 2_000
+OUTPUT_KEPT = 8_000
+LOGS_KEPT = 400
+COMMANDS_KEPT = 50
+
+Status = Literal["queued", "active", "completed", "declined", "error", "stopped"]
+"""A rollout's status: `active` from its attempt's start until its result stands; the last four are final
+unless a restart or a retry begins a new attempt."""
+
+ENDED: frozenset[str] = frozenset({"completed", "declined", "error", "stopped"})
+
+
+@dataclass(slots=True)
+class SandboxView:
+    """One sandbox of one attempt, with every state it went through as (state, time, proof or detail)."""
+
+    name: str
+    rollout: str
+    attempt: int
+    kind: str
+    state: State = State.NEW
+    since: float = 0.0
+    id: str = ""
+    proof: str = ""
+    detail: str = ""
+    history: list[tuple[State, float, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ProgramView:
+    """The agent program: running while `code` is None. `kind`: ok, declined or failed."""
+
+    started: float
+    code: int | None = None
+    meaning: str = ""
+    kind: str = ""
+    ended: float | None = None
+
+
+@dataclass(slots=True)
+class ToolView:
+    """One tool call. `partial`: the model is still generating it; `ended` is None while it runs."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    server: str = ""
+    started: float = 0.0
+    ended: float | None = None
+    seconds: float | None = None
+    result: str = ""
+    failed: bool = False
+    partial: bool = False
+    index: int = 0
+
+
+@dataclass(slots=True)
+class AttemptView:
+    """An attempt that is over, or the current one. `outcome` is empty until its result stands."""
+
+    number: int
+    trace: str = ""
+    reason: str = "first"
+    started: float = 0.0
+    ended: float | None = None
+    outcome: str = ""
+    stop_condition: str = ""
+    reward: float | None = None
+    exit_meaning: str = ""
+    error: str = ""
+    sandbox: str = ""
+
+
+@dataclass(slots=True)
+class RolloutView:
+    """Everything that the screen knows of one rollout; what is about an attempt is about the current one."""
+
+    id: str
+    task: int = 0
+    sample: int = 0
+    name: str = ""
+    status: Status = "queued"
+    phase: str = ""
+    phase_since: float = 0.0
+    phases: list[tuple[str, float]] = field(default_factory=list)
+    attempt: int = 0
+    attempts: list[AttemptView] = field(default_factory=list)
+    started: float | None = None
+    ended: float | None = None
+    last_progress: float = 0.0
+    sandbox: SandboxView | None = None
+    program: ProgramView | None = None
+    turns: int = 0
+    calls: int = 0
+    model_since: float | None = None
+    model_call: int = -1
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    tokens_known: bool = True
+    cost: float | None = None
+    text: str = ""
+    reasoning: str = ""
+    answer: str = ""
+    tools: deque[ToolView] = field(default_factory=lambda: deque(maxlen=TOOLS_KEPT))
+    tool_count: int = 0
+    output: str = ""
+    reward: float | None = None
+    rewards: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    stop_condition: str = ""
+    error_type: str = ""
+    error: str = ""
+    errors: list[tuple[float, str, str]] = field(default_factory=list)
+    command: str = ""
+    revision: int = 0
+
+    @property
+    def ended_status(self) -> bool:
+        """The current attempt's result stands and none follows by itself."""
+        return self.status in ENDED
+
+
+@dataclass(slots=True)
+class CommandView:
+    """A command and how it ended: `status` is accepted, done or failed."""
+
+    id: str
+    name: str
+    t: float
+    targets: tuple[str, ...] = ()
+    by: str = ""
+    status: str = "accepted"
+    message: str = ""
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counts over the run's rollouts, kept as events come: each rollout is in exactly one status count."""
+
+    queued: int = 0
+    active: int = 0
+    completed: int = 0
+    declined: int = 0
+    error: int = 0
+    stopped: int = 0
+    scored: int = 0
+    reward_sum: float = 0.0
+    reward_squares: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float | None = None
+    model_calls: int = 0
+    tool_calls: int = 0
+
+    @property
+    def ended(self) -> int:
+        """Rollouts whose result stands."""
+        return self.completed + self.declined + self.error + self.stopped
+
+
+@dataclass(slots=True)
+class RunState:
+    """A run as told by its events so far. `seq` is the last durable event's number.
+
+    `status`: starting, running, stopping, then completed, stopped or failed. `changed` collects the ids of
+    rollouts touched since a reader last cleared it; `revision` counts every event.
+    """
+
+    run: str = ""
+    name: str = ""
+    status: str = "starting"
+    model: str = ""
+    taskset: str = ""
+    harness: str = ""
+    runtime: str = ""
+    host: str = ""
+    pid: int = 0
+    total: int = 0
+    concurrency: int = 0
+    paused: bool = False
+    pause_reason: str = ""
+    stop_reason: str = ""
+    started: float | None = None
+    finished: float | None = None
+    now: float = 0.0
+    exit_code: int | None = None
+    message: str = ""
+    caps: dict[str, float] = field(default_factory=dict)
+    totals: Totals = field(default_factory=Totals)
+    rollouts: dict[str, RolloutView] = field(default_factory=dict)
+    sandboxes: dict[str, SandboxView] = field(default_factory=dict)
+    unconfirmed: set[str] = field(default_factory=set)
+    logs: deque[tuple[float, str, str, str]] = field(default_factory=lambda: deque(maxlen=LOGS_KEPT))
+    commands: deque[CommandView] = field(default_factory=lambda: deque(maxlen=COMMANDS_KEPT))
+    seq: int = 0
+    revision: int = 0
+    changed: set[str] = field(default_factory=set)
+
+    @property
+    def over(self) -> bool:
+        """The engine said its last word."""
+        return self.finished is not None
+
+    @property
+    def reward_mean(self) -> float | None:
+        """Mean reward of the scored rollouts; None when there is none."""
+        n = self.totals.scored
+        return self.totals.reward_sum / n if n else None
+
+    @property
+    def reward_error(self) -> float | None:
+        """Standard error of the mean reward; None below two scored rollouts."""
+        n = self.totals.scored
+        if n < 2:
+            return None
+        mean = self.totals.reward_sum / n
+        variance = max(0.0, (self.totals.reward_squares - n * mean * mean) / (n - 1))
+        return float((variance / n) ** 0.5)
