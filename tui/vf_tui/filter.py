@@ -1,0 +1,177 @@
+"""The list's filter: what a user types after `/`, as a predicate over rollouts.
+
+Terms are separated by spaces and must all hold. A term is plain text (found anywhere, whatever the case),
+`"quoted text"`, `/a regex/`, or `key:value`; a `!` in front inverts it. `value` may list alternatives
+(`status:error,stopped`); numeric keys also take `<`, `<=`, `>`, `>=` (`turns:>10`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vf_core.events.state import RolloutView
+
+HAYSTACK_LIMIT = 4_000
+
+Predicate = Callable[[RolloutView], bool]
+
+
+class FilterError(ValueError):
+    """The text is no filter; the message says why and what would be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A parsed filter; an empty one lets everything through."""
+
+    text: str = ""
+    terms: tuple[Predicate, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.terms)
+
+    def __call__(self, rollout: RolloutView) -> bool:
+        return all(term(rollout) for term in self.terms)
+
+
+def parse(text: str) -> Filter:
+    """The filter that `text` spells. Raises `FilterError`."""
+    terms: list[Predicate] = []
+    for inverted, kind, body in _tokens(text):
+        term = _regex(body) if kind == "/" else _plain(body) if kind == '"' else _word(body)
+        terms.append(_not(term) if inverted else term)
+    return Filter(text.strip(), tuple(terms))
+
+
+_TOKEN = re.compile(r'\s*(!?)(?:/((?:\\.|[^/\\])*)(/?)(?=\s|$)|"([^"]*)"?|(\S+))')
+
+
+def _tokens(text: str) -> list[tuple[bool, str, str]]:
+    """(inverted, kind, body) of each term; kind is `/` for a regex, `"` for quoted text, empty for a word."""
+    out: list[tuple[bool, str, str]] = []
+    end = 0
+    text = text.rstrip()
+    while end < len(text) and (match := _TOKEN.match(text, end)):
+        end = match.end()
+        bang, regex, _, quoted, word = match.groups()
+        if word == "!" or (bang and word is None and not regex and not quoted):
+            raise FilterError("`!` needs something to invert: !error, !status:completed")
+        if regex is not None:
+            out.append((bool(bang), "/", regex))
+        elif quoted is not None:
+            out.append((bool(bang), '"', quoted))
+        else:
+            out.append((bool(bang), "", word))
+    return [token for token in out if token[2]]
+
+
+def _not(term: Predicate) -> Predicate:
+    return lambda r: not term(r)
+
+
+def _regex(body: str) -> Predicate:
+    try:
+        pattern = re.compile(body, re.IGNORECASE)
+    except re.error as e:
+        raise FilterError(f"/{body}/ is not a regular expression: {e}") from e
+    return lambda r: pattern.search(haystack(r)) is not None
+
+
+def _plain(body: str) -> Predicate:
+    needle = body.casefold()
+    return lambda r: needle in haystack(r).casefold()
+
+
+def _word(body: str) -> Predicate:
+    key, colon, value = body.partition(":")
+    if not colon or not re.fullmatch(r"[a-z_]+", key) or value.startswith("//"):
+        return _plain(body)
+    if not value:
+        raise FilterError(f"{key}: needs a value, as in {key}:{_EXAMPLES.get(key, 'text')}")
+    if key in _NUMBERS:
+        return _number(key, value)
+    read = _TEXTS.get(key)
+    if read is None:
+        near = difflib.get_close_matches(key, [*_TEXTS, *_NUMBERS], n=1)
+        hint = f"; did you mean {near[0]}:?" if near else ""
+        raise FilterError(f'no key {key!r}{hint} (quote it to search the text: "{body}")')
+    values = tuple(part for part in value.casefold().split(",") if part)
+    return lambda r: any(part in read(r).casefold() for part in values)
+
+
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "": operator.eq,
+    "=": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def _number(key: str, value: str) -> Predicate:
+    match = re.fullmatch(r"(<=|>=|<|>|=|)(-?\d+(?:\.\d+)?)", value)
+    if match is None:
+        raise FilterError(f"{key}: takes a number, as in {key}:3 or {key}:>3, not {value!r}")
+    compare, wanted, read = _COMPARISONS[match[1]], float(match[2]), _NUMBERS[key]
+
+    def term(r: RolloutView) -> bool:
+        got = read(r)
+        return got is not None and compare(got, wanted)
+
+    return term
+
+
+def haystack(r: RolloutView) -> str:
+    """The text of `r` that plain terms and regexes search: what a user can see of it, one fact a line."""
+    box, tool = r.sandbox, r.tools[-1] if r.tools else None
+    parts = (
+        r.id,
+        r.name,
+        r.status,
+        r.phase,
+        r.error_type,
+        r.error,
+        r.stop_condition,
+        _exit(r),
+        f"{box.name} {box.id} {box.state.word}" if box else "",
+        f"{tool.name} {tool.arguments}" if tool else "",
+    )
+    return "\n".join(parts)[:HAYSTACK_LIMIT]
+
+
+def _exit(r: RolloutView) -> str:
+    if r.program is None:
+        return ""
+    return "running" if r.program.code is None else r.program.meaning
+
+
+_TEXTS: dict[str, Callable[[RolloutView], str]] = {
+    "id": lambda r: r.id,
+    "name": lambda r: r.name,
+    "task": lambda r: f"{r.task} {r.name}",
+    "status": lambda r: r.status,
+    "phase": lambda r: r.phase,
+    "error": lambda r: f"{r.error_type} {r.error}",
+    "stop": lambda r: r.stop_condition,
+    "exit": _exit,
+    "box": lambda r: r.sandbox.state.word if r.sandbox else "none",
+    "provider": lambda r: r.sandbox.kind if r.sandbox else "",
+    "tool": lambda r: " ".join(tool.name for tool in r.tools),
+}
+
+_NUMBERS: dict[str, Callable[[RolloutView], float | None]] = {
+    "turns": lambda r: float(r.turns),
+    "tokens": lambda r: float(r.prompt_tokens + r.completion_tokens),
+    "attempt": lambda r: float(r.attempt),
+    "sample": lambda r: float(r.sample),
+    "reward": lambda r: r.reward,
+}
+
+_EXAMPLES = {"status": "error", "box": "GONE", "error": "ProviderError", "exit": "137", "turns": ">10"}
+
+KEYS = (*_TEXTS, *_NUMBERS)
