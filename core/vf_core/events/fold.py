@@ -12,7 +12,9 @@ from typing import Any
 from vf_core.events import types as ev
 from vf_core.events.state import (
     OUTPUT_KEPT,
+    PARTIAL_KEPT,
     TEXT_KEPT,
+    TOOLS_KEPT,
     AttemptView,
     CommandView,
     ProgramView,
@@ -152,6 +154,7 @@ def _runtime(state: RunState, r: RolloutView, e: ev.RuntimeChanged) -> None:
     if box is None:
         box = SandboxView(e.sandbox, r.id, e.attempt, e.kind)
         state.sandboxes[e.sandbox] = box
+        r.sandboxes.append(e.sandbox)
         for attempt in r.attempts:
             if attempt.number == e.attempt:
                 attempt.sandbox = e.sandbox
@@ -179,7 +182,7 @@ def _program_exited(state: RunState, r: RolloutView, e: ev.ProgramExited) -> Non
     program = r.program or ProgramView(started=e.t - e.seconds)
     program.code, program.meaning, program.kind, program.ended = e.code, e.meaning, e.kind, e.t
     r.program, r.model_since = program, None
-    r.tools = _without_partial(r)
+    _drop_partial(r)
     r.text = r.reasoning = ""
     if r.attempts:
         r.attempts[-1].exit_meaning = e.meaning
@@ -196,7 +199,7 @@ def _model_finished(state: RunState, r: RolloutView, e: ev.ModelCallFinished) ->
     totals = state.totals
     r.model_since, r.last_progress = None, e.t
     r.text = r.reasoning = ""
-    r.tools = _without_partial(r)
+    _drop_partial(r)
     for name in ("prompt_tokens", "cached_tokens", "completion_tokens"):
         value = getattr(e, name)
         if value is not None:
@@ -213,7 +216,10 @@ def _model_finished(state: RunState, r: RolloutView, e: ev.ModelCallFinished) ->
 
 
 def _tool_called(state: RunState, r: RolloutView, e: ev.ToolCalled) -> None:
+    _drop_partial(r)
     r.tools.append(ToolView(id=e.id, name=e.name, arguments=e.arguments, server=e.server, started=e.t))
+    if len(r.tools) > TOOLS_KEPT:
+        r.tools.popleft()
     r.tool_count += 1
     r.last_progress = e.t
     state.totals.tool_calls += 1
@@ -253,7 +259,7 @@ def _done(state: RunState, r: RolloutView, e: ev.AttemptFinished) -> None:
         return
     r.stop_condition, r.error_type, r.error = e.stop_condition, e.error_type, e.error
     r.ended, r.model_since = e.t, None
-    r.tools = _without_partial(r)
+    _drop_partial(r)
     r.text = r.reasoning = ""
     _set_status(state, r, _OUTCOMES.get(e.outcome, "error") if e.final else "queued")
 
@@ -281,20 +287,55 @@ def _text(state: RunState, r: RolloutView, e: ev.TextDelta) -> None:
 
 def _tool_delta(state: RunState, r: RolloutView, e: ev.ToolDelta) -> None:
     r.last_progress = e.t
+    partial = 0
     for tool in reversed(r.tools):
         if not tool.partial:
             break
+        partial += 1
         if tool.index == e.index:
-            tool.name += e.name
+            tool.name = (tool.name + e.name)[: ev.NAME_LIMIT]
             tool.id = tool.id or e.id
             tool.arguments = (tool.arguments + e.arguments)[: ev.ARGUMENTS_LIMIT]
             return
-    r.tools.append(
-        ToolView(
-            id=e.id, name=e.name, arguments=e.arguments[: ev.ARGUMENTS_LIMIT], started=e.t, partial=True,
-            index=e.index,
-        )
-    )  # fmt: skip
+    if partial < PARTIAL_KEPT:
+        r.tools.append(_partial(e.index, e.id, e.name, e.arguments, e.t))
+
+
+def _partial(index: int, id: str, name: str, arguments: str, started: float) -> ToolView:
+    return ToolView(
+        id=id,
+        name=name[: ev.NAME_LIMIT],
+        arguments=arguments[: ev.ARGUMENTS_LIMIT],
+        started=started,
+        partial=True,
+        index=index,
+    )
+
+
+def _live_now(state: RunState, r: RolloutView, e: ev.LiveNow) -> None:
+    r.last_progress = max(r.last_progress, e.progress)
+    r.text, r.reasoning = e.text[-TEXT_KEPT:], e.reasoning[-TEXT_KEPT:]
+    r.output = e.output[-OUTPUT_KEPT:]
+    _drop_partial(r)
+    for tool in e.tools[:PARTIAL_KEPT]:
+        r.tools.append(_partial(tool["index"], tool["id"], tool["name"], tool["arguments"], tool["started"]))
+
+
+def live_now(r: RolloutView) -> ev.LiveNow:
+    """All that live events have built up in `r`: folded into a view that lacks them it gives `r` again."""
+    return ev.LiveNow(
+        rollout=r.id,
+        attempt=r.attempt,
+        text=r.text,
+        reasoning=r.reasoning,
+        output=r.output,
+        tools=tuple(
+            {"index": t.index, "id": t.id, "name": t.name, "arguments": t.arguments, "started": t.started}
+            for t in r.tools
+            if t.partial
+        ),
+        progress=r.last_progress,
+    )
 
 
 def _output(state: RunState, r: RolloutView, e: ev.OutputChunk) -> None:
@@ -302,10 +343,9 @@ def _output(state: RunState, r: RolloutView, e: ev.OutputChunk) -> None:
     r.output = (r.output + e.text)[-OUTPUT_KEPT:]
 
 
-def _without_partial(r: RolloutView) -> Any:
-    if r.tools and r.tools[-1].partial:
-        return type(r.tools)((t for t in r.tools if not t.partial), maxlen=r.tools.maxlen)
-    return r.tools
+def _drop_partial(r: RolloutView) -> None:
+    while r.tools and r.tools[-1].partial:
+        r.tools.pop()
 
 
 def _set_status(state: RunState, r: RolloutView, status: Status) -> None:
@@ -343,4 +383,5 @@ _ROLLOUT: dict[type[ev.Event], Callable[[RunState, RolloutView, Any], None]] = {
     ev.TextDelta: _text,
     ev.ToolDelta: _tool_delta,
     ev.OutputChunk: _output,
+    ev.LiveNow: _live_now,
 }

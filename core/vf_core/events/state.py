@@ -13,6 +13,7 @@ from typing import Literal
 from vf_core.runtimes.lifecycle import State
 
 TOOLS_KEPT = 32
+PARTIAL_KEPT = 16
 TEXT_KEPT = 2_000
 OUTPUT_KEPT = 8_000
 LOGS_KEPT = 400
@@ -104,6 +105,7 @@ class RolloutView:
     ended: float | None = None
     last_progress: float = 0.0
     sandbox: SandboxView | None = None
+    sandboxes: list[str] = field(default_factory=list)
     program: ProgramView | None = None
     turns: int = 0
     calls: int = 0
@@ -117,7 +119,7 @@ class RolloutView:
     text: str = ""
     reasoning: str = ""
     answer: str = ""
-    tools: deque[ToolView] = field(default_factory=lambda: deque(maxlen=TOOLS_KEPT))
+    tools: deque[ToolView] = field(default_factory=deque)
     tool_count: int = 0
     output: str = ""
     reward: float | None = None
@@ -212,7 +214,7 @@ class RunState:
     commands: deque[CommandView] = field(default_factory=lambda: deque(maxlen=COMMANDS_KEPT))
     seq: int = 0
     revision: int = 0
-    changed: set[str] = field(default_factory=set)
+    changed: set[str] = field(default_factory=set, compare=False)
 
     @property
     def over(self) -> bool:

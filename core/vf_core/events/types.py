@@ -16,6 +16,7 @@ EVENT_VERSION = 1
 ARGUMENTS_LIMIT = 4_000
 RESULT_LIMIT = 4_000
 MESSAGE_LIMIT = 2_000
+NAME_LIMIT = 200
 
 _TYPES: dict[str, type[Event]] = {}
 
@@ -310,6 +311,22 @@ class ToolDelta(RolloutEvent):
     id: str = ""
     name: str = ""
     arguments: str = ""
+
+
+@_register("live.now", durable=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveNow(RolloutEvent):
+    """All that live events have built up for a rollout so far, in place of what a viewer has of it.
+
+    `tools` are the calls being generated, each with index, id, name, arguments and started. `progress` is the
+    time of the last sign of life. Sent to a viewer that begins to look, or that missed something.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    output: str = ""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    progress: float = 0.0
 
 
 @_register("live.output", durable=False)

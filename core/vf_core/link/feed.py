@@ -1,0 +1,74 @@
+"""The engine's side of one viewer: a snapshot in parts, then batches of events, again and again as needed.
+
+A feed lives on the engine's loop and takes only as fast as its viewer does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from vf_core.events import types as ev
+from vf_core.events.bus import Bus
+from vf_core.events.snapshot import Dumping
+
+INTERVAL = 0.1
+"""Seconds between two batches to one viewer, at least."""
+BATCH = 2_000
+"""Events in one batch, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a snapshot (see `events.snapshot.Loading`); the `last` one completes it."""
+
+    data: dict[str, Any]
+    first: bool
+    last: bool
+
+
+class Feed:
+    """What one viewer is to be sent. `items` ends when the bus is closed and all of it was handed over."""
+
+    def __init__(self, bus: Bus, *, interval: float = INTERVAL, batch: int = BATCH) -> None:
+        self._bus = bus
+        self._interval = interval
+        self._batch = batch
+        self._subscription = bus.subscribe()
+
+    async def items(self) -> AsyncIterator[Part | list[ev.Event]]:
+        """Parts of a snapshot first, then lists of events; parts again whenever the viewer fell behind."""
+        subscription = self._subscription
+        while not subscription.ended:
+            if subscription.lost:
+                async for part in self._parts():
+                    yield part
+                continue
+            await subscription.ready.wait()
+            events = subscription.take(self._batch)
+            if events:
+                yield events
+                if len(events) < self._batch and not self._bus.closed:
+                    await asyncio.sleep(self._interval)
+
+    async def _parts(self) -> AsyncIterator[Part]:
+        # Between chunks the loop gets its turn; between `finish` and `fresh` nothing may happen.
+        dumping = Dumping(self._bus.state)
+        first = True
+        while (chunk := dumping.chunk()) is not None:
+            yield Part(chunk, first, False)
+            first = False
+            await asyncio.sleep(0)
+        last = Part(dumping.finish(), first, True)
+        self._subscription.fresh()
+        yield last
+
+    def watch(self, rollouts: set[str]) -> None:
+        """See `Link.watch`."""
+        self._subscription.watch(rollouts)
+
+    def close(self) -> None:
+        """Unsubscribe. Idempotent."""
+        self._subscription.close()

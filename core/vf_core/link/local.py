@@ -1,0 +1,269 @@
+"""The link to an engine in this process, which runs on a thread and loop of its own: a screen that stalls (a
+terminal that does not read blocks its loop) must not hold up a rollout."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol, TypeVar
+
+from vf_core.errors import LinkError
+from vf_core.events.snapshot import Loading
+from vf_core.events.state import RunState
+from vf_core.link.base import Batch, Description, EnginePort, Events, Lost, Reply, Snapshot
+from vf_core.link.feed import Feed, Part
+
+FAREWELL = 2.0
+"""Seconds that an engine which has ended waits for its screens to hear the last of it."""
+AHEAD = 4
+"""Batches on their way to a screen before the engine's side waits for it."""
+
+T = TypeVar("T")
+
+
+class HasEngine(Protocol):
+    """An engine and the loop it runs on."""
+
+    @property
+    def port(self) -> EnginePort: ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+
+class EngineThread:
+    """Runs an engine on a thread and loop of its own.
+
+    `main` is called on that loop with a function to be given the engine once it is up; the thread ends when
+    `main` returns.
+    """
+
+    def __init__(self, main: Callable[[Callable[[EnginePort], None]], Awaitable[None]]) -> None:
+        self._main = main
+        self._up: Future[EnginePort] = Future()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
+        self.error: BaseException | None = None
+
+    def start(self) -> EnginePort:
+        """Start, and wait until the engine is up. Raises what `main` raised before it came to that."""
+        self._thread.start()
+        return self._up.result()
+
+    @property
+    def port(self) -> EnginePort:
+        """The engine. Raises what `main` raised before the engine was up."""
+        return self._up.result()
+
+    @property
+    def alive(self) -> bool:
+        """`main` has not returned yet."""
+        return self._thread.is_alive()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for `main` to return; whether it did within `timeout` seconds."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+                runner.run(self._until_done())
+        except BaseException as e:
+            self.error = e
+            if not self._up.done():
+                self._up.set_exception(e)
+
+    async def _until_done(self) -> None:
+        await self._main(self._is_up)
+        if not self._up.done():
+            raise LinkError("the engine ended before it was up")
+        bus = self._up.result().bus
+        bus.close()
+        deadline = self.loop.time() + FAREWELL
+        while bus.viewers and self.loop.time() < deadline:
+            await asyncio.sleep(0.01)
+
+    def _is_up(self, port: EnginePort) -> None:
+        if not self._up.done():
+            self._up.set_result(port)
+
+
+class LocalLink:
+    """A link to the engine of `host`, which may run on this loop or, as it should, on another thread's."""
+
+    def __init__(
+        self,
+        host: HasEngine,
+        *,
+        read_only: bool = False,
+        by: str = "local",
+        description: Description | None = None,
+    ) -> None:
+        self.read_only = read_only
+        self._host = host
+        self._by = by
+        self._description = description
+        self._arrived: asyncio.Queue[Part | list[Any] | Lost] = asyncio.Queue()
+        self._watching: set[str] = set()
+        self._pending: set[Future[Any]] = set()
+        self._feed: Feed | None = None
+        self._credit: asyncio.Semaphore | None = None
+        self._pump: asyncio.Task[None] | None = None
+        self._screen: asyncio.AbstractEventLoop | None = None
+        self._lost = False
+        self._closed = False
+
+    async def connect(self) -> RunState:
+        """See `Link.connect`."""
+        self._screen = asyncio.get_running_loop()
+        if not self._to_engine(self._start):
+            raise LinkError("the engine in this process has ended")
+        while True:
+            item = await self._next()
+            if isinstance(item, Lost):
+                raise LinkError(item.reason)
+            if isinstance(item, Part):
+                return await self._snapshot(item)
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """See `Link.batches`."""
+        while not self._closed:
+            item = await self._next()
+            if isinstance(item, Lost):
+                self._fail_pending()
+                yield item
+                return
+            if isinstance(item, Part):
+                yield Snapshot(await self._snapshot(item))
+            elif not self._closed:
+                yield Events(item)
+
+    async def command(self, name: str, targets: Sequence[str] = (), **args: Any) -> Reply:
+        """See `Link.command`."""
+        if self.read_only:
+            return Reply(False, "this viewer is read-only")
+        reply = await self._ask(self._host.port.command(name, tuple(targets), args, self._by))
+        return reply if reply is not None else Reply(False, "the engine has ended")
+
+    async def trace(self, rollout: str, attempt: int = 0) -> dict[str, Any] | None:
+        """See `Link.trace`."""
+
+        async def read() -> dict[str, Any] | None:
+            return self._host.port.trace_record(rollout, attempt)
+
+        return await self._ask(read())
+
+    def watch(self, rollouts: set[str]) -> None:
+        """See `Link.watch`."""
+        self._watching = set(rollouts)
+        self._to_engine(self._watch)
+
+    def describe(self) -> Description:
+        """See `Link.describe`."""
+        if self._description is not None:
+            return self._description
+        state = self._host.port.state
+        return Description(
+            "local", run=state.run, name=state.name, host=state.host, pid=state.pid, alive=not self._lost
+        )
+
+    async def close(self) -> None:
+        """See `Link.close`."""
+        if not self._closed:
+            self._closed = True
+            self._to_engine(self._stop)
+            self._fail_pending()
+            self._arrived.put_nowait(Lost("closed", clean=True))
+
+    # On the engine's loop.
+
+    def _start(self) -> None:
+        self._credit = asyncio.Semaphore(AHEAD)
+        self._feed = Feed(self._host.port.bus)
+        self._watch()
+        self._pump = asyncio.get_running_loop().create_task(self._pumping(self._feed, self._credit))
+
+    def _watch(self) -> None:
+        if self._feed is not None:
+            self._feed.watch(self._watching)
+
+    def _stop(self) -> None:
+        if self._pump is not None:
+            self._pump.cancel()
+        if self._feed is not None:
+            self._feed.close()
+
+    async def _pumping(self, feed: Feed, credit: asyncio.Semaphore) -> None:
+        try:
+            async for item in feed.items():
+                await credit.acquire()
+                self._to_screen(item)
+            self._to_screen(Lost("the engine has ended", clean=True))
+        except asyncio.CancelledError:
+            self._to_screen(Lost("the engine has ended"))
+            raise
+        except Exception as e:
+            self._to_screen(Lost(f"the engine's side of the link failed: {type(e).__name__}: {e}"))
+        finally:
+            feed.close()
+
+    def _to_screen(self, item: Part | list[Any] | Lost) -> None:
+        try:
+            if self._screen is not None:
+                self._screen.call_soon_threadsafe(self._arrived.put_nowait, item)
+        except RuntimeError:
+            self._stop()
+
+    # On the screen's loop.
+
+    def _to_engine(self, call: Callable[[], object]) -> bool:
+        try:
+            self._host.loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            return False
+        return True
+
+    async def _next(self) -> Part | list[Any] | Lost:
+        item = await self._arrived.get()
+        if isinstance(item, Lost):
+            self._lost = True
+        elif self._credit is not None:
+            self._to_engine(self._credit.release)
+        return item
+
+    async def _snapshot(self, part: Part) -> RunState:
+        loading = Loading()
+        while not part.last:
+            loading.add(part.data)
+            item = await self._next()
+            if not isinstance(item, Part):
+                raise LinkError("the engine ended while it described itself")
+            part = item
+        return loading.finish(part.data)
+
+    async def _ask(self, coroutine: Coroutine[Any, Any, T]) -> T | None:
+        """The result of `coroutine`, run on the engine's loop; None when the engine ends before it is done."""
+        if self._lost or self._closed:
+            coroutine.close()
+            return None
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._host.loop)
+        except RuntimeError:
+            coroutine.close()
+            return None
+        self._pending.add(future)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if future.cancelled():
+                return None
+            raise
+        finally:
+            self._pending.discard(future)
+
+    def _fail_pending(self) -> None:
+        for future in list(self._pending):
+            future.cancel()
