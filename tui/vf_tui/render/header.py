@@ -1,0 +1,260 @@
+"""The run in one to three lines: how far, how good, how dear, how long still, and what is in the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from vf_core.events.state import RolloutView, RunState
+from vf_core.runtimes.lifecycle import State
+from vf_tui import glyphs
+from vf_tui.attention import STALL_SECONDS
+from vf_tui.render import status, timefmt
+from vf_tui.render.line import Line, Segment, clip, line_width, split
+from vf_tui.safe_text import cell
+
+_GOING = (State.STOPPING, State.SENT, State.CHECKING)
+_DOUBT = (State.SURVIVED, State.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What takes a walk over the run's rollouts to know (once a second is often enough).
+
+    `waits`: how many active rollouts do what (boot, model, tool, scoring, …). `stopping` sandboxes are being
+    torn down, the oldest since `oldest`; `unconfirmed` were asked to go and could not be proven gone.
+    """
+
+    waits: tuple[tuple[str, int], ...] = ()
+    stopping: int = 0
+    oldest: float | None = None
+    unconfirmed: int = 0
+    stalled: int = 0
+
+
+def survey(state: RunState, now: float, stall: float = STALL_SECONDS) -> Survey:
+    """Walk over `state` once."""
+    waits: Counter[str] = Counter()
+    stalled = 0
+    if state.totals.active:
+        for view in state.rollouts.values():
+            if view.status == "active":
+                waits[_wait(view)] += 1
+                if stall and now - view.last_progress >= stall:
+                    stalled += 1
+    stopping = doubt = 0
+    oldest: float | None = None
+    for name in state.unconfirmed:
+        box = state.sandboxes.get(name)
+        if box is None:
+            continue
+        if box.state in _GOING and not state.over:
+            stopping += 1
+            oldest = box.since if oldest is None else min(oldest, box.since)
+        elif box.state in _DOUBT or state.over:
+            doubt += 1
+    return Survey(tuple(waits.most_common(4)), stopping, oldest, doubt, stalled)
+
+
+def _wait(view: RolloutView) -> str:
+    if view.model_since is not None:
+        return "model"
+    if view.phase == "running":
+        return "tool" if status.running_tool(view) is not None else "program"
+    return view.phase or "boot"
+
+
+def eta(state: RunState, now: float) -> tuple[float, float] | None:
+    """Seconds left, as a range; None with fewer than three results, or when nothing moves or is left.
+
+    The rate of results so far, give or take the square root of their number.
+    """
+    done = state.totals.ended
+    left = state.total - done
+    if state.started is None or done < 3 or left <= 0 or state.over or state.paused:
+        return None
+    each = max(0.0, now - state.started) / done
+    doubt = min(0.5, 1 / done**0.5)
+    return left * each * (1 - doubt), left * each * (1 + doubt)
+
+
+def eta_words(state: RunState, now: float) -> str:
+    """`ETA 4–7 m`, or blank."""
+    got = eta(state, now)
+    if got is None:
+        return ""
+    low, high = (timefmt.span(value) for value in got)
+    dash = glyphs.current().dash
+    if low == high:
+        return f"ETA {high}"
+    if low.count(" ") == 1 and low.split()[1:] == high.split()[1:]:
+        low = low.split()[0]
+    return f"ETA {low}{dash}{high}"
+
+
+def bar(state: RunState, cells: int) -> Line:
+    """Done, active and left in exactly `cells` cells; errors are part of done, at its end."""
+    g = glyphs.current()
+    t = state.totals
+    total = max(state.total, t.ended + t.active + t.queued, 1)
+    bad = t.error
+    steps = (t.ended - bad, t.ended, t.ended + t.active)
+    good, done, active = (min(cells, round(cells * value / total)) for value in steps)
+    if steps[-1] >= total:
+        active = cells
+    parts = (
+        (g.full * good, "bar_done"),
+        (g.full * (done - good), "bar_bad"),
+        (g.half * (active - done), "bar_active"),
+        (g.light * (cells - active), "bar_left"),
+    )
+    return tuple(part for part in parts if part[0])
+
+
+def state_words(state: RunState, now: float) -> tuple[str, str]:
+    """The run's status in words, and the style."""
+    if state.over:
+        style = {"completed": "ok", "stopped": "dim"}.get(state.status, "error")
+        return cell(state.status, 20), style
+    if state.status == "stopping":
+        return "stopping", "warn"
+    if state.paused:
+        return "paused", "warn"
+    return cell(state.status, 20), "run" if state.status == "running" else "dim"
+
+
+def _elapsed(state: RunState, now: float) -> str:
+    if state.started is None:
+        return ""
+    end = state.finished if state.finished is not None else now
+    return timefmt.clock(max(0.0, end - state.started))
+
+
+def _join(parts: list[Line], gap: str = "   ") -> list[Segment]:
+    out: list[Segment] = []
+    for part in parts:
+        if part:
+            out += [(gap, ""), *part] if out else list(part)
+    return out
+
+
+def _reward(state: RunState) -> Line:
+    mean = state.reward_mean
+    if mean is None:
+        return ()
+    error = state.reward_error
+    pm = glyphs.current().pm
+    tail: Line = ((f" {pm} {error:.3f}", "dim"),) if error is not None else ()
+    return (("reward ", "dim"), (f"{mean:.3f}", "strong"), *tail)
+
+
+def _money(state: RunState) -> Line:
+    t = state.totals
+    g = glyphs.current()
+    fed = t.prompt_tokens + t.cached_tokens
+    if not fed and not t.completion_tokens:
+        return ((timefmt.money(t.cost), "text"),) if t.cost is not None else ()
+    out: list[Segment] = [
+        (timefmt.count(fed), "text"), (f"{g.up} ", "dim"), (timefmt.count(t.completion_tokens), "text"),
+        (f"{g.down} tok", "dim"),
+    ]  # fmt: skip
+    if t.cost is not None:
+        out += [("  ", ""), (timefmt.money(t.cost), "text")]
+    return tuple(out)
+
+
+def _counts(state: RunState) -> Line:
+    t = state.totals
+    out: list[Segment] = [(f"{t.ended}", "strong"), (f"/{max(state.total, t.ended)} done", "dim")]
+    if t.active:
+        out += [("  ", ""), (str(t.active), "text"), (" active", "dim")]
+    left = max(state.total, t.ended) - t.ended - t.active
+    if left > 0:
+        out += [("  ", ""), (str(left), "text"), (" left", "dim")]
+    if t.error:
+        out += [("  ", ""), (f"{t.error} failed", "error")]
+    if t.declined:
+        out += [("  ", ""), (f"{t.declined} declined", "warn")]
+    return tuple(out)
+
+
+def trouble(state: RunState, found: Survey, now: float) -> list[Line]:
+    """Facts that want attention, the gravest first."""
+    g = glyphs.current()
+    out: list[Line] = []
+    if found.unconfirmed:
+        out.append(((f"{found.unconfirmed} unconfirmed", "alarm"),))
+    if found.stalled:
+        out.append(((f"{found.stalled} stalled", "warn"),))
+    if found.stopping:
+        age = timefmt.span(now - found.oldest) if found.oldest is not None else ""
+        out.append(((f"stopping {found.stopping} {g.dot} oldest {age}", "warn"),))
+    if state.paused and not state.over:
+        why = cell(state.pause_reason, 60)
+        out.append(((f"launching paused{': ' + why if why else ''}", "warn"),))
+    if state.status == "stopping" and state.stop_reason:
+        out.append(((f"stopping: {cell(state.stop_reason, 60)}", "warn"),))
+    return out
+
+
+def header(
+    state: RunState, found: Survey, cells: int, height: int, now: float, *, note: str = ""
+) -> list[Line]:
+    """The header in exactly `height` (1 to 3) lines of `cells` cells."""
+    if height <= 1:
+        return [_short(state, found, cells, now, note)]
+    title = _title(state, now)
+    bar_cells = max(10, min(cells * 2 // 5, 60))
+    counts: list[Segment] = [(" ", ""), *bar(state, bar_cells), ("  ", ""), *_counts(state)]
+    time_left: Line = ((eta_words(state, now) + " ", "dim"),)
+    problems = trouble(state, found, now)
+    notes: list[Line] = [((cell(note, 200), "accent"),)] if note else []
+    if height == 2:
+        top = split(title, [*_join([*problems[:2], _reward(state)]), (" ", "")], cells)
+        return [top, split(counts, _join([*notes, time_left], "  "), cells)]
+    right = [*_join([_reward(state), _money(state)]), (" ", "")]
+    third = [(" ", ""), *_join([*notes, *problems, _waits(found, state)])]
+    return [split(title, right, cells), split(counts, time_left, cells), clip(third, cells)]
+
+
+def _title(state: RunState, now: float) -> list[Segment]:
+    words, style = state_words(state, now)
+    out: list[Segment] = [(" ", ""), (cell(state.name, 60) or "run", "title"), ("  ", "")]
+    if state.run:
+        out += [(cell(state.run, 8), "faint"), ("  ", "")]
+    out += [(words, style), (" ", ""), (_elapsed(state, now), "dim")]
+    return out
+
+
+def _waits(found: Survey, state: RunState) -> Line:
+    if not found.waits or state.over:
+        return ()
+    out: list[Segment] = []
+    for name, n in found.waits:
+        out += [(f"{cell(name, 20)} ", "faint"), (str(n), "dim"), ("  ", "")]
+    return tuple(out[:-1])
+
+
+def _short(state: RunState, found: Survey, cells: int, now: float, note: str) -> Line:
+    """One line for a narrow screen: bar, counts, and the gravest fact or the reward."""
+    t = state.totals
+    words, style = state_words(state, now)
+    total = max(state.total, t.ended)
+    left: list[Segment] = [*bar(state, max(6, cells // 5)), (" ", ""), (f"{t.ended}/{total}", "strong")]
+    problems = trouble(state, found, now)
+    if note:
+        left += [(" ", ""), (cell(note, 100), "accent")]
+    elif problems:
+        left += [(" ", ""), *problems[0]]
+    elif state.status == "running" and not state.paused:
+        left += [(f" {t.active} active", "dim")]
+    else:
+        left += [(" ", ""), (words, style)]
+    mean = state.reward_mean
+    right: list[Segment] = []
+    if mean is not None:
+        right = [(f"{mean:.2f}", "strong"), (" ", "")]
+    right.append((_elapsed(state, now), "dim"))
+    if line_width(left) + line_width(right) >= cells:
+        right = right[-1:]
+    return split(left, right, cells)

@@ -1,0 +1,160 @@
+"""Lines as tuples of (text, style name), measured in terminal cells.
+
+A style name is looked up in the palette when a line is drawn. It may carry a state after an `@`
+(`dim@cursor`): the state's background under the style's foreground.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len, chop_cells, set_cell_size
+
+from vf_tui import glyphs
+
+Segment = tuple[str, str]
+Line = tuple[Segment, ...]
+
+EMPTY: Line = ()
+
+# Fewer unchanged cells than this between two changed ones are sent again: moving the cursor costs as much.
+JOIN = 7
+
+
+def width(text: str) -> int:
+    """Cells that `text` takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def line_width(line: Iterable[Segment]) -> int:
+    """Cells that `line` takes."""
+    return sum(width(text) for text, _ in line)
+
+
+def cut(text: str, cells: int) -> str:
+    """`text` in at most `cells` cells; a cut is marked by an ellipsis."""
+    if cells <= 0:
+        return ""
+    if (len(text) if text.isascii() else cell_len(text)) <= cells:
+        return text
+    mark = glyphs.current().ellipsis
+    if cells <= len(mark):
+        return mark[:cells]
+    room = cells - len(mark)
+    return (text[:room] if text.isascii() else set_cell_size(text, room).rstrip()) + mark
+
+
+def fit(text: str, cells: int, *, right: bool = False) -> str:
+    """`text` in exactly `cells` cells, cut or padded."""
+    text = cut(text, cells)
+    gap = " " * (cells - width(text))
+    return gap + text if right else text + gap
+
+
+def clip(line: Iterable[Segment], cells: int, style: str = "") -> Line:
+    """`line` in exactly `cells` cells: cut at the end with an ellipsis, or padded with `style`."""
+    out: list[Segment] = []
+    room = cells
+    for text, name in line:
+        if not text:
+            continue
+        took = width(text)
+        if took > room:
+            piece = cut(text, room)
+            if piece:
+                out.append((piece, name))
+                room -= width(piece)
+            break
+        out.append((text, name))
+        room -= took
+    if room > 0:
+        out.append((" " * room, style))
+    return tuple(out)
+
+
+def split(left: Iterable[Segment], right: Sequence[Segment], cells: int, style: str = "") -> Line:
+    """`left` cut or padded, then `right` whole, in exactly `cells` cells; `right` goes when there is no room."""
+    need = line_width(right)
+    if not need or need + 1 > cells:
+        return clip(left, cells, style)
+    return (*clip(left, cells - need - 1, style), (" ", style), *right)
+
+
+def on(line: Line, state: str) -> Line:
+    """`line` with every style in `state` (cursor, marked, …)."""
+    return tuple((text, f"{name}@{state}") for text, name in line)
+
+
+def wrap(text: str, cells: int) -> list[str]:
+    """`text` (one line) in pieces of at most `cells` cells, broken at blanks where that wastes little."""
+    if cells <= 0:
+        return [text]
+    if width(text) <= cells:
+        return [text]
+    if not text.isascii():
+        return chop_cells(text, cells)
+    out: list[str] = []
+    start = 0
+    while len(text) - start > cells:
+        end = start + cells
+        blank = text.rfind(" ", start + cells * 2 // 3, end + 1)
+        end = blank + 1 if blank > start else end
+        out.append(text[start : min(end, start + cells)])
+        start = end
+    out.append(text[start:])
+    return out
+
+
+def _cells(line: Line) -> tuple[list[str], list[str]]:
+    """The characters and styles of `line`, one entry a cell; a wide character's second cell is ""."""
+    chars: list[str] = []
+    styles: list[str] = []
+    for text, name in line:
+        before = len(chars)
+        if text.isascii():
+            chars.extend(text)
+        else:
+            for ch in text:
+                size = cell_len(ch)
+                if size:
+                    chars.append(ch)
+                    if size == 2:
+                        chars.append("")
+                elif chars:
+                    chars[-1] += ch
+        styles.extend([name] * (len(chars) - before))
+    return chars, styles
+
+
+def changed_spans(old: Line, new: Line) -> list[tuple[int, int]]:
+    """Cells [start, end) in which `new` differs from `old`; near ones are joined, wide characters kept whole."""
+    if old == new:
+        return []
+    old_chars, old_styles = _cells(old)
+    new_chars, new_styles = _cells(new)
+    size, before = len(new_chars), len(old_chars)
+    out: list[tuple[int, int]] = []
+    for i in range(size):
+        if i < before and new_chars[i] == old_chars[i] and new_styles[i] == old_styles[i]:
+            continue
+        if out and i - out[-1][1] <= JOIN:
+            out[-1] = (out[-1][0], i + 1)
+        else:
+            out.append((i, i + 1))
+    return _whole(out, new_chars, old_chars)
+
+
+def _whole(spans: list[tuple[int, int]], new: list[str], old: list[str]) -> list[tuple[int, int]]:
+    """`spans` widened so that none cuts a wide character, neither the new one nor the one it covers."""
+    out: list[tuple[int, int]] = []
+    for first, last in spans:
+        start, end = first, last
+        while start > 0 and (not new[start] or (start < len(old) and not old[start])):
+            start -= 1
+        while end < len(new) and (not new[end] or (end < len(old) and not old[end])):
+            end += 1
+        if out and start <= out[-1][1]:
+            out[-1] = (out[-1][0], max(end, out[-1][1]))
+        else:
+            out.append((start, end))
+    return out

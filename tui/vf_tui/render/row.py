@@ -1,0 +1,164 @@
+"""A rollout as one line of a list: columns that come and go with the width."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vf_core.events.state import RolloutView
+from vf_tui import glyphs
+from vf_tui.attention import STALL_SECONDS
+from vf_tui.render import status, timefmt
+from vf_tui.render.line import Line, Segment, clip, fit
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Widths in cells, 0: not shown. `name` takes what the others leave."""
+
+    name: int
+    sample: int = 0
+    word: int = 0
+    doing: int = 0
+    turns: int = 0
+    tokens: int = 0
+    reward: int = 0
+    exit: int = 0
+    teardown: int = 0
+    elapsed: int = 0
+
+
+MARGIN = 2
+"""The cells before the first column: cursor bar and mark."""
+
+# From the widest down: (least width, {column: width}).
+_LAYOUTS: tuple[tuple[int, dict[str, int]], ...] = (
+    (128, {"sample": 6, "word": 12, "doing": 32, "turns": 5, "tokens": 6, "reward": 7, "exit": 18,
+           "teardown": 9, "elapsed": 8}),
+    (110, {"sample": 6, "word": 12, "doing": 22, "turns": 4, "tokens": 6, "reward": 6, "exit": 14,
+           "teardown": 9, "elapsed": 7}),
+    (94, {"sample": 6, "word": 12, "doing": 20, "turns": 4, "tokens": 6, "reward": 6, "teardown": 9,
+          "elapsed": 7}),
+    (76, {"word": 12, "doing": 16, "turns": 4, "reward": 6, "teardown": 9, "elapsed": 7}),
+    (60, {"word": 12, "doing": 16, "reward": 6, "elapsed": 7}),
+    (46, {"word": 13, "reward": 6, "elapsed": 7}),
+    (34, {"word": 13, "elapsed": 6}),
+    (0, {"word": 9}),
+)  # fmt: skip
+
+_TITLES = {
+    "sample": "task", "name": "rollout", "word": "state", "doing": "now", "turns": "turn", "tokens": "tok",
+    "reward": "rew", "exit": "exit", "teardown": "sandbox", "elapsed": "time",
+}  # fmt: skip
+_RIGHT = frozenset({"turns", "tokens", "reward", "elapsed"})
+_ORDER = ("sample", "name", "word", "doing", "turns", "tokens", "reward", "exit", "teardown", "elapsed")
+
+
+@lru_cache(maxsize=64)
+def columns(width: int) -> Columns:
+    """The columns that a list of `width` cells has room for."""
+    sizes = next(sizes for least, sizes in _LAYOUTS if width >= least or not least)
+    used = MARGIN + sum(size + 1 for size in sizes.values())
+    return Columns(name=max(4, width - used), **sizes)
+
+
+def titles(width: int) -> Line:
+    """The line above the list."""
+    cols = columns(width)
+    out: list[Segment] = [(" " * MARGIN, "head")]
+    for name in _ORDER:
+        size = getattr(cols, name)
+        if size:
+            out += [(fit(_TITLES[name], size, right=name in _RIGHT), "head"), (" ", "head")]
+    return clip(out[:-1], width, "head")
+
+
+def heading(text: str, width: int) -> Line:
+    """A group's heading between rows."""
+    from vf_tui.safe_text import cell
+
+    g = glyphs.current()
+    name = fit(cell(text), min(width - 4, len(text) + 2)).rstrip() if width > 6 else cell(text)
+    return clip([(" ", "rule"), (name, "group"), (" ", "rule"), (g.h * width, "rule")], width, "rule")
+
+
+def rollout_row(
+    view: RolloutView,
+    width: int,
+    now: float,
+    *,
+    marked: bool = False,
+    cursor: bool = False,
+    stall: float = STALL_SECONDS,
+) -> Line:
+    """`view` as a line of exactly `width` cells."""
+    g = glyphs.current()
+    cols = columns(width)
+    out: list[Segment] = [
+        (g.cursor if cursor else " ", "accent"),
+        (g.mark if marked else " ", "mark"),
+    ]
+    ended = view.ended_status
+    base = "dim" if ended or view.status == "queued" else "text"
+    if cols.sample:
+        out += [(fit(status.sample(view), cols.sample), "faint"), (" ", "")]
+    out += [(fit(status.label(view), cols.name), base), (" ", "")]
+    word, style = _word(view, now, stall, combined=not cols.doing)
+    out += [(fit(word, cols.word), style), (" ", "")]
+    if cols.doing:
+        out += [*_doing(view, now, cols.doing), (" ", "")]
+    out += _numbers(view, cols)
+    if cols.exit:
+        text, style = status.exit_words(view)
+        out += [(fit(text, cols.exit), "dim" if style in ("run", "text") else style), (" ", "")]
+    if cols.teardown:
+        text, style = status.teardown_words(view.sandbox)
+        out += [(fit(text, cols.teardown), "dim" if style == "run" else style), (" ", "")]
+    if cols.elapsed:
+        text = timefmt.clock(timefmt.elapsed(view, now))
+        out.append((fit(text, cols.elapsed, right=True), "faint" if ended else "dim"))
+    return clip(out, width)
+
+
+def _numbers(view: RolloutView, cols: Columns) -> list[Segment]:
+    out: list[Segment] = []
+    if cols.turns:
+        out += [(fit(str(view.turns or ""), cols.turns, right=True), "dim"), (" ", "")]
+    if cols.tokens:
+        out += [(fit(status.tokens(view), cols.tokens, right=True), "dim"), (" ", "")]
+    if cols.reward:
+        text = timefmt.reward(view.reward)
+        out += [(fit(text, cols.reward, right=True), _reward_style(view)), (" ", "")]
+    return out
+
+
+def _reward_style(view: RolloutView) -> str:
+    return "text" if (view.reward or 0.0) > 0 else "dim"
+
+
+def _word(view: RolloutView, now: float, stall: float, *, combined: bool) -> tuple[str, str]:
+    """The attention word where there is one, else the status; `combined`: with what is being done."""
+    why = status.attention(view, now, stall)
+    if why is not None:
+        return why.word, why.style
+    if view.command and not view.ended_status:
+        return view.command.replace("_", " "), "warn"
+    if not combined or view.status != "active":
+        return view.status, status.STATUS_STYLES[view.status]
+    doing = status.doing(view)
+    return f"{doing.verb} {doing.age(now)}".rstrip(), doing.style
+
+
+def _doing(view: RolloutView, now: float, width: int) -> Line:
+    if view.status == "queued":
+        return ((" " * width, ""),)
+    doing = status.doing(view)
+    if view.ended_status:
+        text = "" if doing.verb == view.status else doing.verb
+        return ((fit(text, width), "dim" if view.status != "error" else "error"),)
+    age = doing.age(now)
+    room = width - len(age) - 1
+    if doing.what:
+        what = doing.what if room < 14 else f"{doing.verb} {doing.what}"
+        return ((fit(what, max(0, room)), doing.style), (f" {age}"[-width:], "dim"))
+    return ((fit(f"{doing.verb} {age}", width), doing.style),)

@@ -1,0 +1,191 @@
+"""What a rollout is doing, in words: one vocabulary for the list, the panes, the header and the tabs."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from vf_core.events.state import RolloutView, SandboxView, ToolView
+from vf_core.runtimes.lifecycle import State
+from vf_tui.attention import ERROR, FAILING, STALL_SECONDS, STALLED, SURVIVED, UNKNOWN
+from vf_tui.attention import attention as reason
+from vf_tui.render import timefmt
+from vf_tui.safe_text import cell
+
+STATUS_STYLES = {
+    "queued": "faint",
+    "active": "run",
+    "completed": "ok",
+    "declined": "warn",
+    "error": "error",
+    "stopped": "dim",
+}
+SANDBOX_STYLES = {
+    State.NEW: "faint",
+    State.STARTING: "dim",
+    State.LIVE: "run",
+    State.FAILED: "error",
+    State.STOPPING: "warn",
+    State.SENT: "warn",
+    State.CHECKING: "warn",
+    State.GONE: "gone",
+    State.SURVIVED: "alarm",
+    State.UNKNOWN: "alarm",
+}
+PROGRAM_STYLES = {"ok": "text", "declined": "warn", "failed": "error"}
+
+_BUSY = ("finalize", "scoring", "teardown")
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What is being done: `verb` (boot, model, tool, scoring, …), its object, and since when (None: no clock)."""
+
+    verb: str
+    what: str = ""
+    since: float | None = None
+    style: str = "text"
+
+    def age(self, now: float) -> str:
+        """How long it has been going on, as a clock-free word; blank without a start."""
+        return "" if self.since is None else timefmt.span(now - self.since)
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Why a rollout wants to be looked at: a word, its style, and a rank (0 first)."""
+
+    word: str
+    style: str
+    rank: int
+
+
+def doing(view: RolloutView) -> Now:
+    """What `view` is doing now, or how it ended."""
+    if view.status == "queued":
+        return Now("queued", style="faint")
+    if view.ended_status:
+        return Now(_ended_word(view), style=STATUS_STYLES[view.status])
+    box = view.sandbox
+    if view.phase in _BUSY:
+        return Now(view.phase, since=view.phase_since, style="dim")
+    if view.phase in ("", "boot") or (box is not None and box.state is State.STARTING):
+        what = cell(box.detail, 60) if box is not None and box.state is State.STARTING else ""
+        return Now("boot", what, view.phase_since or view.started, "dim")
+    if view.model_since is not None:
+        return Now("model", "", view.model_since, "model")
+    if (tool := running_tool(view)) is not None:
+        return Now("tool", tool_words(tool), tool.started, "tool")
+    return Now(cell(view.phase, 20), since=view.phase_since, style="dim")
+
+
+def _ended_word(view: RolloutView) -> str:
+    if view.status == "error":
+        return cell(view.error_type, 40) or "error"
+    if view.status == "declined":
+        program = view.program
+        return cell(program.meaning, 40) if program and program.kind == "declined" else "declined"
+    if view.status == "completed" and view.stop_condition:
+        return cell(view.stop_condition, 40)
+    return view.status
+
+
+def running_tool(view: RolloutView) -> ToolView | None:
+    """The newest tool call that was made and has not returned."""
+    for tool in reversed(view.tools):
+        if tool.ended is None and not tool.partial:
+            return tool
+    return None
+
+
+def tool_words(tool: ToolView, limit: int = 160) -> str:
+    """A tool call in one line: its name and what it was given."""
+    return f"{cell(tool.name, 40) or 'tool'} {arguments(tool.arguments, limit)}".rstrip()
+
+
+_OPEN = re.compile(r'^\s*\{\s*"[^"]{0,60}"\s*:\s*"?')
+
+
+@lru_cache(maxsize=2048)
+def arguments(text: str, limit: int = 160) -> str:
+    """A tool call's JSON arguments in one readable line; what is still being generated is shown as far as it is.
+
+    A single string argument is shown bare, several as `key=value`.
+    """
+    if not text:
+        return ""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        bare = _OPEN.sub("", text[: limit * 3])
+        return cell(bare.replace('\\"', '"').replace("\\n", " "), limit)
+    if isinstance(value, dict):
+        if len(value) == 1 and isinstance(only := next(iter(value.values())), str):
+            return cell(only, limit)
+        return cell(" ".join(f"{k}={_short(v)}" for k, v in list(value.items())[:8]), limit)
+    return cell(_short(value), limit)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, str):
+        return value if len(value) <= 60 else value[:59] + "…"
+    return json.dumps(value, ensure_ascii=False)[:80]
+
+
+def attention(view: RolloutView, now: float, stall: float = STALL_SECONDS) -> Attention | None:
+    """Why `view` wants attention and how to say it, None when it does not."""
+    why = reason(view, now, stall)
+    if why in (SURVIVED, UNKNOWN):
+        return Attention(why, "alarm", 0)
+    if why == ERROR:
+        return Attention("FAILED", "error", 1)
+    if why == STALLED:
+        return Attention(f"STALLED {timefmt.span(now - view.last_progress)}", "warn", 2)
+    if why == FAILING:
+        return Attention("FAILING", "warn", 2)
+    if view.status == "declined":
+        return Attention(_ended_word(view), "warn", 3)
+    return None
+
+
+def exit_words(view: RolloutView) -> tuple[str, str]:
+    """The program's exit meaning and its style: `running`, `exit 0`, `declined (4)`; blank before it started."""
+    program = view.program
+    if program is None:
+        return "", "faint"
+    if program.code is None:
+        return "running", "run"
+    return cell(program.meaning, 60) or f"exit {program.code}", PROGRAM_STYLES.get(program.kind, "text")
+
+
+def teardown_words(box: SandboxView | None) -> tuple[str, str]:
+    """A sandbox's teardown word and its style; blank when there is none."""
+    return ("", "faint") if box is None else (box.state.word, SANDBOX_STYLES[box.state])
+
+
+def label(view: RolloutView) -> str:
+    """What a rollout is called: its task's name, or its id."""
+    return cell(view.name, 120) or cell(view.id, 120) or "(unnamed)"
+
+
+def sample(view: RolloutView) -> str:
+    """Which task and sample: `12.0`."""
+    return f"{view.task}.{view.sample}"
+
+
+def tokens(view: RolloutView) -> str:
+    """Tokens in and out together; a `+` when a provider gave no counts for some calls."""
+    total = view.prompt_tokens + view.cached_tokens + view.completion_tokens
+    if not view.tokens_known:
+        return f"{timefmt.count(total)}+" if total else "?"
+    return timefmt.count(total) if total else ""
+
+
+def ticking(view: RolloutView) -> bool:
+    """Whether what is shown of `view` changes as time goes by."""
+    if view.status == "active":
+        return True
+    box = view.sandbox
+    return box is not None and box.state in (State.STOPPING, State.SENT, State.CHECKING)

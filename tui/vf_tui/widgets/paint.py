@@ -1,0 +1,173 @@
+"""Drawing by lines, and sending only the cells that changed.
+
+A painter holds the lines it shows. Given new ones it asks for a repaint of exactly the cells that differ, so
+that a tick on which nothing changed sends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.segment import Segment
+from textual.geometry import Region, Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widget import Widget
+
+from vf_tui.palette import Palette
+from vf_tui.render.line import EMPTY, Line, changed_spans, line_width
+
+if TYPE_CHECKING:
+    _Base = Widget
+else:
+    _Base = object
+
+_MANY = 4
+
+
+class Painter(_Base):
+    """Mixin for a widget whose content is a list of lines, each exactly as wide as the widget."""
+
+    _painter_palette: Palette | None = None
+    _painter_lines: list[Line]
+
+    def palette(self) -> Palette:
+        """The styles in use; made again after a change of theme or style."""
+        if self._painter_palette is None:
+            _, background = self.background_colors
+            app = self.app
+            self._painter_palette = Palette(app.theme_variables, background, ansi=app.native_ansi_color)
+        return self._painter_palette
+
+    def notify_style_update(self) -> None:
+        """Textual's hook: colours may have changed."""
+        self._painter_palette = None
+        super().notify_style_update()
+
+    def paint(self, lines: Sequence[Line]) -> None:
+        """Show `lines`; only cells that differ from what is shown are drawn again."""
+        old = getattr(self, "_painter_lines", None)
+        new = list(lines)
+        self._painter_lines = new
+        if old is None or len(old) != len(new):
+            self.refresh()
+            return
+        regions: list[Region] = []
+        for y, line in enumerate(new):
+            before = old[y]
+            if before is line or before == line:
+                continue
+            spans = changed_spans(before, line)
+            if not spans or line_width(before) != line_width(line) or len(spans) > _MANY:
+                regions.append(Region(0, y, max(self.size.width, 1), 1))
+            else:
+                regions += [Region(start, y, end - start, 1) for start, end in spans]
+        if regions:
+            self.refresh(*regions)
+
+    def repaint(self, lines: Sequence[Line]) -> None:
+        """Show `lines` and draw all of them."""
+        self._painter_lines = list(lines)
+        self.refresh()
+
+    def painted(self, y: int) -> Line:
+        """The line shown at `y`, counted from the widget's top."""
+        lines: list[Line] = getattr(self, "_painter_lines", [])
+        return lines[y] if 0 <= y < len(lines) else EMPTY
+
+    def strip(self, y: int) -> Strip:
+        """Line `y` as Textual wants it."""
+        palette = self.palette()
+        style = palette.style
+        cells = self.size.width
+        line = self.painted(y)
+        strip = Strip([Segment(text, style(name)) for text, name in line])
+        return strip.crop_extend(0, cells, style(""))
+
+
+class LineWidget(Painter, Widget):
+    """A fixed block of lines. Subclasses implement `lines(width, height)` and call `update_lines`."""
+
+    can_focus = False
+
+    def lines(self, width: int, height: int) -> Sequence[Line]:
+        """What to show, as `height` lines of `width` cells."""
+        return ()
+
+    def update_lines(self) -> None:
+        """Draw what changed."""
+        if self.size.width > 0:
+            self.paint(self.lines(self.size.width, self.size.height))
+
+    def on_resize(self) -> None:
+        """Draw all again at the new size."""
+        self.repaint(self.lines(self.size.width, self.size.height))
+
+    def render_line(self, y: int) -> Strip:
+        """Textual's Line API."""
+        return self.strip(y)
+
+
+class LineView(Painter, ScrollView, can_focus=True):
+    """A scrolling window on lines that are made when they are looked at.
+
+    Subclasses implement `line_at(row)` and call `set_rows(n)` and `update_lines`.
+    """
+
+    def line_at(self, row: int) -> Line:
+        """Content line `row`, exactly `self.size.width` cells wide."""
+        return EMPTY
+
+    def set_rows(self, rows: int) -> None:
+        """Set how many content lines there are."""
+        size = Size(self.size.width, rows)
+        if self.virtual_size != size:
+            self.virtual_size = size
+
+    def view_rows(self) -> list[Line]:
+        """The lines in the window."""
+        top = self.scroll_offset.y
+        total = self.virtual_size.height
+        return [
+            self.line_at(row) if row < total else EMPTY for row in range(top, top + self.size.height)
+        ]  # fmt: skip
+
+    def update_lines(self) -> None:
+        """Draw what changed."""
+        if self.size.width > 0:
+            self.paint(self.view_rows())
+
+    def redraw(self) -> None:
+        """Make all lines again and draw them."""
+        self.repaint(self.view_rows())
+
+    def on_resize(self) -> None:
+        """Draw all again at the new size."""
+        self.redraw()
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Draw the window where it is now."""
+        if self.show_vertical_scrollbar:
+            self.vertical_scrollbar.position = new_value
+        if round(old_value) != round(new_value):
+            self.paint(self.view_rows())
+
+    def render_line(self, y: int) -> Strip:
+        """Textual's Line API."""
+        return self.strip(y)
+
+    def in_view(self, row: int) -> bool:
+        """Whether content line `row` is in the window."""
+        top = self.scroll_offset.y
+        return top <= row < top + self.size.height
+
+    def reveal(self, row: int, *, margin: int = 0) -> None:
+        """Scroll as little as needed to show `row`."""
+        top = self.scroll_offset.y
+        height = max(1, self.size.height)
+        margin = min(margin, (height - 1) // 2)
+        if row < top + margin:
+            self.scroll_to(y=max(0, row - margin), animate=False)
+        elif row >= top + height - margin:
+            self.scroll_to(y=row - height + 1 + margin, animate=False)
