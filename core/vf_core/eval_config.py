@@ -1,0 +1,395 @@
+"""`EvalConfig`: all that a run is, read from TOML and `--a.b.c VALUE` options and checked as a whole.
+
+Reading one imports the plugins that it names and starts nothing. `docs/configuration.md` is the user's view.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    Field,
+    PrivateAttr,
+    SerializeAsAny,
+    ValidationError,
+    field_validator,
+)
+
+from vf_core import errors
+from vf_core.config.base import KeyPath, StrictModel
+from vf_core.config.explain import Problem, dotted, nearest, problems_of, refuse
+from vf_core.config.fit import Fitter
+from vf_core.config.layout import move_older, to_canonical
+from vf_core.config.load import COMMAND_LINE, Override, load_toml, read_overrides
+from vf_core.config.save import LeftOut, leave_out, plain, render
+from vf_core.config.secrets import holds_credential, is_secret_entry, is_secret_header
+from vf_core.errors import ConfigError, PluginError
+from vf_core.harnesses.base import HarnessConfig
+from vf_core.plugins import config_class, load_class, plugin_name
+from vf_core.runtimes import RUNTIMES, runtime_config_class
+from vf_core.runtimes.base import RuntimeConfig
+from vf_core.tasks import TasksetConfig
+from vf_core.text import slug
+from vf_core.trace.types import SamplingConfig
+
+SHORT_OPTIONS = {
+    "m": "model",
+    "n": "num_tasks",
+    "r": "num_rollouts",
+    "c": "max_concurrent",
+    "s": "shuffle",
+    "o": "output_dir",
+}
+"""Letters of `-x VALUE` options."""
+
+TASKSET: KeyPath = ("env", "taskset")
+HARNESS: KeyPath = ("env", "agent", "harness")
+RUNTIME: KeyPath = ("env", "agent", "runtime")
+
+DEFAULT_HARNESS = "bash"
+DEFAULT_RUNTIME = "subprocess"
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def _header_name(name: str) -> str:
+    if not _HEADER.fullmatch(name):
+        raise ValueError("not a header's name")
+    return name
+
+
+def _header_value(value: str) -> str:
+    # Messages must not repeat the value.
+    if any(ord(c) < 32 or ord(c) == 127 for c in value):
+        raise ValueError("a header's value must not hold control characters")
+    return value
+
+
+class ClientConfig(StrictModel):
+    """The provider: an OpenAI-compatible endpoint. The API key is read from the environment when it is used."""
+
+    base_url: str = "https://api.openai.com/v1"
+    api_key_var: str = "OPENAI_API_KEY"
+    headers: dict[
+        Annotated[str, AfterValidator(_header_name)], Annotated[str, AfterValidator(_header_value)]
+    ] = Field(default_factory=dict, repr=False)
+    """Sent with every request. A value may be `{ env = "VAR" }` in a file."""
+
+    def api_key(self, environ: Mapping[str, str] | None = None) -> str | None:
+        """The key in the variable `api_key_var`; None when that is unset or empty."""
+        return (os.environ if environ is None else environ).get(self.api_key_var) or None
+
+    @field_validator("base_url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        # Messages must not repeat the value: it may hold a password.
+        try:
+            parts = urlsplit(value)
+            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            valid = False
+        if not valid or any(c.isspace() for c in value):
+            raise ValueError("expected an address such as https://host/v1")
+        if parts.username is not None or holds_credential(value):
+            raise ValueError(
+                "an address must not hold a password or a key: put it in a variable and use "
+                'headers.Authorization = { env = "VAR" }'
+            )
+        return value
+
+    @field_validator("api_key_var")
+    @classmethod
+    def _name_of_variable(cls, value: str) -> str:
+        if not _VARIABLE.fullmatch(value) or holds_credential(value):
+            raise ValueError("expected the name of an environment variable, never a key itself")
+        return value
+
+
+class TimeoutConfig(StrictModel):
+    """Seconds for each stage of an attempt; None: no limit."""
+
+    setup: float | None = Field(None, gt=0)
+    rollout: float | None = Field(None, gt=0)
+    finalize: float | None = Field(None, gt=0)
+    scoring: float | None = Field(None, gt=0)
+
+
+class AgentConfig(StrictModel):
+    """The harness, the sandbox it works in, and its limits; None: no limit."""
+
+    harness: SerializeAsAny[HarnessConfig]
+    runtime: SerializeAsAny[RuntimeConfig]
+    timeout: TimeoutConfig = TimeoutConfig()
+    max_turns: int | None = Field(None, ge=1)
+    max_input_tokens: int | None = Field(None, ge=1)
+    max_output_tokens: int | None = Field(None, ge=1)
+    max_total_tokens: int | None = Field(None, ge=1)
+
+
+class EnvConfig(StrictModel):
+    """The tasks and who works on them; `taskset` is of the plugin's own config class."""
+
+    taskset: SerializeAsAny[TasksetConfig]
+    agent: AgentConfig
+
+
+class RolloutRetryConfig(StrictModel):
+    """Whole attempts again after an error whose type is included (empty: all) and not excluded."""
+
+    max_retries: int = Field(0, ge=0)
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    @field_validator("include", "exclude")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        known = _error_names()
+        for name in names:
+            if name not in known:
+                near = nearest(name, known)
+                help = f"did you mean {near}?" if near else f"known: {', '.join(sorted(known))}"
+                raise ValueError(f"{name!r} is no type of error; {help}")
+        return names
+
+
+def _error_names() -> set[str]:
+    # UserError is verifiers' name for a failing user simulator: its configs may list it.
+    names, todo = {"UserError"}, [errors.RolloutError]
+    while todo:
+        kind = todo.pop()
+        names.add(kind.__name__)
+        todo += kind.__subclasses__()
+    return names
+
+
+class RetriesConfig(StrictModel):
+    """What is tried again by itself."""
+
+    rollout: RolloutRetryConfig = RolloutRetryConfig()
+
+
+class EvalConfig(StrictModel):
+    """A whole run, resolved: plugins' own options in their own classes, paths absolute.
+
+    Values that a user wrote as `{ env = "VAR" }` are held resolved; `to_toml` and `to_dict` write them as
+    they were.
+    """
+
+    model: str = Field(
+        "deepseek/deepseek-v4-flash", min_length=1, validation_alias=AliasChoices("model", "m")
+    )
+    num_tasks: int | None = Field(
+        None, ge=1, validation_alias=AliasChoices("num_tasks", "n", "num_examples", "batch_size")
+    )
+    num_rollouts: int = Field(
+        1, ge=1, validation_alias=AliasChoices("num_rollouts", "r", "rollouts_per_example", "group_size")
+    )
+    max_concurrent: int = Field(128, ge=1, validation_alias=AliasChoices("max_concurrent", "c"))
+    shuffle: bool = Field(False, validation_alias=AliasChoices("shuffle", "s"))
+    seed: int = Field(0, ge=0)
+    max_errors: int = Field(0, ge=0)
+    """How many rollouts may end in an error before the exit code says so."""
+    output_dir: Path = Field(Path("outputs"), validation_alias=AliasChoices("output_dir", "o"))
+    sampling: SamplingConfig = SamplingConfig()
+    client: ClientConfig = ClientConfig()
+    env: EnvConfig
+    retries: RetriesConfig = RetriesConfig()
+
+    _refs: dict[KeyPath, str] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path | None, overrides: Sequence[str] = ()) -> EvalConfig:
+        """Read a file (None: only options) and lay options (`--a.b.c VALUE`, `-n VALUE`) over it.
+
+        Relative paths are relative to the file; those given as options, or without a file, to the current
+        directory. Raises `ConfigError` (`PluginError`) with file, dotted key and nearest valid name.
+        """
+        options = read_overrides(overrides, SHORT_OPTIONS)
+        data = {} if path is None else load_toml(path)
+        base_dir = Path.cwd() if path is None else Path(os.path.abspath(path)).parent
+        return cls._build(data, path, base_dir, options)
+
+    @classmethod
+    def from_dict(
+        cls, data: Mapping[str, Any], *, file: Path | str | None = None, base_dir: Path | None = None
+    ) -> EvalConfig:
+        """As `load`, from tables already read; `file` is named in errors, relative paths are relative to `base_dir`
+        (default: the file's directory, else the current one)."""
+        if base_dir is None:
+            base_dir = Path(os.path.abspath(file)).parent if isinstance(file, Path) else Path.cwd()
+        return cls._build(data, file, base_dir, [])
+
+    @classmethod
+    def _build(
+        cls, data: Mapping[str, Any], file: Path | str | None, base_dir: Path, options: Sequence[Override]
+    ) -> EvalConfig:
+        tables, moved = move_older(data, file)
+        placed = [(option, to_canonical(option.path)) for option in options]
+        fitter = Fitter(cls, _narrow(_Written(tables, moved, file, placed)))
+        fitted = fitter.file(tables, file, base_dir, moved)
+        fitted.setdefault("output_dir", os.path.abspath(base_dir / "outputs"))
+        for option, at in placed:
+            fitter.override(fitted, option, at)
+        problems = _validate_tables(cls, fitter, fitted, base_dir)
+        try:
+            config = cls.model_validate(fitted)
+        except ValidationError as e:
+            problems += problems_of(e, cls, fitted, root=cls, narrow=fitter.narrow)
+        if fitter.problems or problems:
+            raise refuse(fitter.problems + problems, fitter.written)
+        config._refs.update(fitter.refs)
+        return config
+
+    @property
+    def run_name(self) -> str:
+        """`env--model--harness`, fit for a directory's name."""
+        names = (plugin_name(self.env.taskset.id), self.model, plugin_name(self.env.agent.harness.id))
+        return "--".join(slug(name) for name in names)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON can hold it, for `from_dict` in another process: **secrets given literally are in it**;
+        what came from variables is a reference to them."""
+        return dict(leave_out(self._dump(), self._refs, None, LeftOut()))
+
+    def public_dict(self) -> dict[str, Any]:
+        """What `to_toml` writes, as tables."""
+        return dict(leave_out(self._dump(), self._refs, _judge, LeftOut()))
+
+    def to_toml(self) -> str:
+        """The resolved config, which can be run again from anywhere and holds no secrets.
+
+        The API key is there by its variable's name. Headers (but the harmless ones), values of `harness.env` that
+        are not evidently ordinary, and whatever is named or looks like a credential elsewhere are written as
+        `{ env = "VF_TUI_SECRET_…" }`; running that without the variable set is refused, naming it. A comment
+        at the top lists them.
+        """
+        left = LeftOut()
+        return render(leave_out(self._dump(), self._refs, _judge, left), left)
+
+    def left_out(self) -> dict[str, str]:
+        """The variables that stand for literal secrets in `to_toml`, and their values."""
+        left = LeftOut()
+        leave_out(self._dump(), self._refs, _judge, left)
+        return left.values
+
+    def public_harness(self) -> dict[str, Any]:
+        """The harness's options for a trace: secret entries of `env` are in `forward_env`, by name only."""
+        harness: dict[str, Any] = self.public_dict()["env"]["agent"]["harness"]
+        env = harness.get("env", {})
+        hidden = [name for name, value in env.items() if not isinstance(value, str)]
+        harness["env"] = {name: value for name, value in env.items() if name not in hidden}
+        harness["forward_env"] = list(dict.fromkeys([*harness.get("forward_env", []), *hidden]))
+        return harness
+
+    def _dump(self) -> dict[str, Any]:
+        return dict(plain(self.model_dump(serialize_as_any=True)))
+
+
+def _judge(at: KeyPath, text: str) -> bool | None:
+    """Whether the text at `at` must be left out of a saved config."""
+    if at[:2] == ("client", "headers"):
+        return is_secret_header(at[-1], text)
+    if at[:4] == (*HARNESS, "env"):
+        return is_secret_entry(at[-1], text)
+    # Elsewhere the models say what stands there; open tables and plugins' own options are judged by name and look.
+    return None if at[0] in ("sampling", "env") else False
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What the user wrote: the file's tables and the options, all placed in the canonical layout."""
+
+    tables: Mapping[str, Any]
+    moved: Mapping[KeyPath, str]
+    file: Path | str | None
+    options: Sequence[tuple[Override, KeyPath]]
+
+    def choice(self, at: KeyPath) -> tuple[Any, Path | str | None, str]:
+        """The value that counts at `at` (None: not given), the file it is in and its key as written there."""
+        for option, where in reversed(self.options):
+            if where == at[: len(where)] and (value := _dig(option.value, at[len(where) :])) is not None:
+                return value, COMMAND_LINE, option.written
+        written = self.moved.get(at[:-1])
+        return _dig(self.tables, at), self.file, f"{written}.{at[-1]}" if written else dotted(at)
+
+
+def _dig(data: Any, at: KeyPath) -> Any:
+    for part in at:
+        data = data.get(part) if isinstance(data, Mapping) else None
+    return data
+
+
+def _narrow(written: _Written) -> dict[KeyPath, type[StrictModel]]:
+    """The config classes of the chosen taskset, harness and runtime. Raises `ConfigError` when one is not there."""
+    out: dict[KeyPath, type[StrictModel]] = {}
+    chosen: tuple[tuple[Literal["taskset", "harness"], KeyPath], ...] = (
+        ("taskset", TASKSET),
+        ("harness", HARNESS),
+    )
+    for kind, at in chosen:
+        id, file, key = written.choice((*at, "id"))
+        if id is None and not isinstance(table := written.choice(at)[0], Mapping | None):
+            raise ConfigError(
+                f"expected a table, got {table!r}",
+                file=file,
+                key=key.removesuffix(".id"),
+                hint='such as { id = "…" }',
+            )
+        if id is None and kind == "taskset":
+            raise ConfigError(
+                "is required", file=file, key=key, hint='the tasks to run, such as id = "jsonl"'
+            )
+        if not isinstance(id, str | None):
+            raise ConfigError("expected text: the id of a plugin", file=file, key=key)
+        try:
+            out[at] = config_class(load_class(kind, DEFAULT_HARNESS if id is None else id))
+        except PluginError as e:
+            where = f" [{e.file}]" if e.file else ""
+            raise PluginError(f"{e.message}{where}", file=file, key=key, hint=e.hint) from e
+    type_, file, key = written.choice((*RUNTIME, "type"))
+    if type_ is not None and type_ not in list(RUNTIMES):
+        near = nearest(type_, RUNTIMES) if isinstance(type_, str) else None
+        available = f"available: {', '.join(RUNTIMES)}"
+        raise ConfigError(
+            f"there is no runtime {type_!r}; {available}",
+            file=file,
+            key=key,
+            hint=near and f"did you mean {near}?",
+        )
+    out[RUNTIME] = runtime_config_class(type_ or DEFAULT_RUNTIME)
+    return out
+
+
+def _validate_tables(
+    root: type[StrictModel], fitter: Fitter, fitted: dict[str, Any], base_dir: Path
+) -> list[Problem]:
+    """Replace plugins' tables in `fitted` by models of their own classes; the problems found."""
+    problems: list[Problem] = []
+    for at, default in (
+        (TASKSET, {}),
+        (HARNESS, {"id": DEFAULT_HARNESS}),
+        (RUNTIME, {"type": DEFAULT_RUNTIME}),
+    ):
+        parent: Any = fitted
+        for part in at[:-1]:
+            parent = parent.setdefault(part, {}) if isinstance(parent, dict) else None
+        table = parent.get(at[-1], {}) if isinstance(parent, dict) else None
+        if not isinstance(parent, dict) or not isinstance(table, dict):
+            continue  # validation of the whole says that a table is expected
+        model, table = fitter.narrow[at], {**default, **table}
+        fitter.default_paths(table, at, base_dir)
+        try:
+            parent[at[-1]] = model.model_validate(table)
+        except ValidationError as e:
+            problems += problems_of(e, model, table, at=at, root=root, narrow=fitter.narrow)
+            parent[at[-1]] = model.model_construct()
+    return problems
