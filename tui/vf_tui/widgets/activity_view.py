@@ -18,10 +18,6 @@ from vf_tui.widgets.paint import LineView
 class ActivityView(LineView):
     """Newest last. The cursor is on a call, not on a row; at the last one it follows new ones."""
 
-    DEFAULT_CSS = """
-    ActivityView { overflow-x: hidden; overflow-y: auto; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
-    """
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "cursor(-1)", "Up", show=False, id="activity.up"),
         Binding("down,j", "cursor(1)", "Down", show=False, id="activity.down"),
@@ -80,22 +76,21 @@ class ActivityView(LineView):
     def _body(self, i: int) -> list[Line]:
         tool = self._tools[i]
         name = activity.key(tool, i)
-        stamp = (self.size.width, len(tool.arguments), len(tool.result), tool.ended)
+        stamp = (self.area.width, len(tool.arguments), len(tool.result), tool.ended)
         got = self._bodies.get(name)
         if got is None or got[0] != stamp:
             if len(self._bodies) > 64:
                 self._bodies.clear()
-            got = self._bodies[name] = (stamp, activity.body(tool, self.size.width))
+            got = self._bodies[name] = (stamp, activity.body(tool, self.area.width))
         return got[1]
 
-    def on_resize(self) -> None:
+    def resized(self) -> None:
         """Wrap anew."""
         self._lay()
-        self.redraw()
 
     def line_at(self, row: int) -> Line:
         """See `LineView`."""
-        width = self.size.width
+        width = self.area.width
         if not 0 <= row < len(self._rows):
             return EMPTY
         i, n = self._rows[row]
@@ -131,7 +126,7 @@ class ActivityView(LineView):
     def action_page(self, step: int) -> None:
         """Scroll by a window, through long results too."""
         self.following = False
-        self.scroll_relative(y=step * max(1, self.size.height - 2), animate=False)
+        self.scroll_relative(y=step * max(1, self.area.height - 2), animate=False)
 
     def action_edge(self, step: int) -> None:
         """Go to the first or last call."""

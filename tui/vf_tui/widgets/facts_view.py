@@ -16,10 +16,6 @@ from vf_tui.widgets.paint import LineView, LineWidget
 class FactsView(LineView):
     """Shows `facts.Section`s; see `render.facts` for those of a rollout."""
 
-    DEFAULT_CSS = """
-    FactsView { overflow-x: hidden; overflow-y: auto; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
-    """
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False, id="facts.up"),
         Binding("down,j", "move(1)", "Down", show=False, id="facts.down"),
@@ -41,13 +37,12 @@ class FactsView(LineView):
         self.update_lines()
 
     def _lay(self) -> None:
-        self._lines = facts.section_lines(self._sections, self.size.width) if self.size.width else []
+        self._lines = facts.section_lines(self._sections, self.area.width) if self.area.width else []
         self.set_rows(len(self._lines))
 
-    def on_resize(self) -> None:
+    def resized(self) -> None:
         """Wrap anew."""
         self._lay()
-        self.redraw()
 
     def line_at(self, row: int) -> Line:
         """See `LineView`."""
@@ -59,7 +54,7 @@ class FactsView(LineView):
 
     def action_turn(self, step: int) -> None:
         """Scroll by a window."""
-        self.scroll_relative(y=step * max(1, self.size.height - 2), animate=False)
+        self.scroll_relative(y=step * max(1, self.area.height - 2), animate=False)
 
     def action_edge(self, step: int) -> None:
         """Go to the start or the end."""

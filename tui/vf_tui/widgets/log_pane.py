@@ -27,10 +27,6 @@ class LogPane(LineView):
     `colour`: SGR colours of the text are shown (program output), else removed.
     """
 
-    DEFAULT_CSS = """
-    LogPane { overflow-x: hidden; overflow-y: auto; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
-    """
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "scroll(-1)", "Up", show=False, id="log.up"),
         Binding("down,j", "scroll(1)", "Down", show=False, id="log.down"),
@@ -47,7 +43,12 @@ class LogPane(LineView):
         """Following began or paused."""
 
         following: bool
-        control: LogPane
+        source: LogPane
+
+        @property
+        def control(self) -> LogPane:
+            """The widget it comes from, for `@on` selectors."""
+            return self.source
 
     def __init__(
         self,
@@ -131,8 +132,8 @@ class LogPane(LineView):
         self._settle()
 
     def _fit(self) -> None:
-        width = self.size.width - (TIME_CELLS if self.timestamps else 0)
-        self._buffer.wrap_at(max(8, width) if self.wrapping and self.size.width else 0)
+        width = self.area.width - (TIME_CELLS if self.timestamps else 0)
+        self._buffer.wrap_at(max(8, width) if self.wrapping and self.area.width else 0)
         self.set_rows(self._buffer.rows)
 
     def _settle(self) -> None:
@@ -140,7 +141,7 @@ class LogPane(LineView):
             self.scroll_to(y=self.max_scroll_y, animate=False)
         self.update_lines()
 
-    def on_resize(self) -> None:
+    def resized(self) -> None:
         """Wrap anew; what was at the top stays there."""
         line = self._buffer.row(self.scroll_offset.y)[0] if len(self._buffer) else 0
         self._fit()
@@ -148,7 +149,6 @@ class LogPane(LineView):
             self.scroll_to(y=self.max_scroll_y, animate=False)
         else:
             self.scroll_to(y=min(self._buffer.row_of(line), self.max_scroll_y), animate=False)
-        self.redraw()
 
     # -- follow, wrap, timestamps, search
 
@@ -166,13 +166,15 @@ class LogPane(LineView):
     def toggle_wrap(self) -> bool:
         """Wrap long lines, or cut them; whether they are wrapped now."""
         self.wrapping, self._left = not self.wrapping, 0
-        self.on_resize()
+        self.resized()
+        self.redraw()
         return self.wrapping
 
     def toggle_timestamps(self) -> bool:
         """Show when lines came; whether they are shown now."""
         self.timestamps = not self.timestamps
-        self.on_resize()
+        self.resized()
+        self.redraw()
         return self.timestamps
 
     def search(self, pattern: re.Pattern[str] | str | None) -> int:
@@ -219,7 +221,7 @@ class LogPane(LineView):
 
     def action_page(self, step: int) -> None:
         """Scroll by a window."""
-        self._scroll_by(step * max(1, self.size.height - 2))
+        self._scroll_by(step * max(1, self.area.height - 2))
 
     def action_edge(self, step: int) -> None:
         """Go to the start, or to the end and follow."""
@@ -251,7 +253,7 @@ class LogPane(LineView):
 
     def line_at(self, row: int) -> Line:
         """See `LineView`."""
-        width = self.size.width
+        width = self.area.width
         at, part = self._buffer.row(row)
         entry = self._buffer.entry(at)
         if entry is None:
@@ -269,7 +271,7 @@ class LogPane(LineView):
     def view_rows(self) -> list[Line]:
         """See `LineView`; the last row tells how much is new while following is paused."""
         rows = super().view_rows()
-        width = self.size.width
+        width = self.area.width
         if not len(self._buffer) and rows and self.empty_text:
             rows[0] = clip([(self.empty_text, "faint")], width)
         elif self.new_lines and not self.following and rows:

@@ -31,6 +31,8 @@ class Painter(_Base):
 
     _painter_palette: Palette | None = None
     _painter_lines: list[Line]
+    area: Size = Size(0, 0)
+    """The cells that lines are drawn in: without borders and scrollbars. (0, 0) before the first layout."""
 
     def palette(self) -> Palette:
         """The styles in use; made again after a change of theme or style."""
@@ -60,7 +62,7 @@ class Painter(_Base):
                 continue
             spans = changed_spans(before, line)
             if not spans or line_width(before) != line_width(line) or len(spans) > _MANY:
-                regions.append(Region(0, y, max(self.size.width, 1), 1))
+                regions.append(Region(0, y, self.area.width, 1))
             else:
                 regions += [Region(start, y, end - start, 1) for start, end in spans]
         if regions:
@@ -80,7 +82,7 @@ class Painter(_Base):
         """Line `y` as Textual wants it."""
         palette = self.palette()
         style = palette.style
-        cells = self.size.width
+        cells = self.area.width
         line = self.painted(y)
         strip = Strip([Segment(text, style(name)) for text, name in line])
         return strip.crop_extend(0, cells, style(""))
@@ -97,12 +99,13 @@ class LineWidget(Painter, Widget):
 
     def update_lines(self) -> None:
         """Draw what changed."""
-        if self.size.width > 0:
-            self.paint(self.lines(self.size.width, self.size.height))
+        if self.area.width > 0:
+            self.paint(self.lines(*self.area))
 
     def on_resize(self) -> None:
         """Draw all again at the new size."""
-        self.repaint(self.lines(self.size.width, self.size.height))
+        self.area = self.content_size
+        self.repaint(self.lines(*self.area))
 
     def render_line(self, y: int) -> Strip:
         """Textual's Line API."""
@@ -112,16 +115,25 @@ class LineWidget(Painter, Widget):
 class LineView(Painter, ScrollView, can_focus=True):
     """A scrolling window on lines that are made when they are looked at.
 
-    Subclasses implement `line_at(row)` and call `set_rows(n)` and `update_lines`.
+    Subclasses implement `line_at(row)` and `resized()`, and call `set_rows(n)` and `update_lines`.
+    """
+
+    DEFAULT_CSS = """
+    LineView {
+        overflow-x: hidden;
+        overflow-y: auto;
+        scrollbar-size-vertical: 1;
+        scrollbar-gutter: stable;
+    }
     """
 
     def line_at(self, row: int) -> Line:
-        """Content line `row`, exactly `self.size.width` cells wide."""
+        """Content line `row`, exactly `self.area.width` cells wide."""
         return EMPTY
 
     def set_rows(self, rows: int) -> None:
         """Set how many content lines there are."""
-        size = Size(self.size.width, rows)
+        size = Size(self.area.width, rows)
         if self.virtual_size != size:
             self.virtual_size = size
 
@@ -130,20 +142,25 @@ class LineView(Painter, ScrollView, can_focus=True):
         top = self.scroll_offset.y
         total = self.virtual_size.height
         return [
-            self.line_at(row) if row < total else EMPTY for row in range(top, top + self.size.height)
+            self.line_at(row) if row < total else EMPTY for row in range(top, top + self.area.height)
         ]  # fmt: skip
 
     def update_lines(self) -> None:
         """Draw what changed."""
-        if self.size.width > 0:
+        if self.area.width > 0:
             self.paint(self.view_rows())
 
     def redraw(self) -> None:
         """Make all lines again and draw them."""
         self.repaint(self.view_rows())
 
+    def resized(self) -> None:
+        """The area has changed: lay out anew. Everything is drawn again afterwards."""
+
     def on_resize(self) -> None:
         """Draw all again at the new size."""
+        self.area = self.scrollable_size
+        self.resized()
         self.redraw()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
@@ -151,7 +168,7 @@ class LineView(Painter, ScrollView, can_focus=True):
         if self.show_vertical_scrollbar:
             self.vertical_scrollbar.position = new_value
         if round(old_value) != round(new_value):
-            self.paint(self.view_rows())
+            self.update_lines()
 
     def render_line(self, y: int) -> Strip:
         """Textual's Line API."""
@@ -160,12 +177,12 @@ class LineView(Painter, ScrollView, can_focus=True):
     def in_view(self, row: int) -> bool:
         """Whether content line `row` is in the window."""
         top = self.scroll_offset.y
-        return top <= row < top + self.size.height
+        return top <= row < top + self.area.height
 
     def reveal(self, row: int, *, margin: int = 0) -> None:
         """Scroll as little as needed to show `row`."""
         top = self.scroll_offset.y
-        height = max(1, self.size.height)
+        height = max(1, self.area.height)
         margin = min(margin, (height - 1) // 2)
         if row < top + margin:
             self.scroll_to(y=max(0, row - margin), animate=False)

@@ -23,10 +23,6 @@ GAP = 1
 class PaneGrid(LineView):
     """Panes in rows of as many as fit. More slots than fit are scrolled by whole rows of panes."""
 
-    DEFAULT_CSS = """
-    PaneGrid { overflow-x: hidden; overflow-y: auto; scrollbar-size-vertical: 1; }
-    """
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,h", "step(-1, 0)", "Left", show=False, id="grid.left"),
         Binding("right,l", "step(1, 0)", "Right", show=False, id="grid.right"),
@@ -42,14 +38,24 @@ class PaneGrid(LineView):
         """The user moved to another pane."""
 
         id: str
-        control: PaneGrid
+        source: PaneGrid
+
+        @property
+        def control(self) -> PaneGrid:
+            """The widget it comes from, for `@on` selectors."""
+            return self.source
 
     @dataclass
     class Opened(Message):
         """The user wants to look into a rollout."""
 
         id: str
-        control: PaneGrid
+        source: PaneGrid
+
+        @property
+        def control(self) -> PaneGrid:
+            """The widget it comes from, for `@on` selectors."""
+            return self.source
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -110,7 +116,7 @@ class PaneGrid(LineView):
     # -- geometry
 
     def _arrange(self) -> None:
-        width, height = self.size.width, self.size.height
+        width, height = self.area.width, self.area.height
         if width <= 0 or height <= 0:
             return
         wanted = max(1, len(self._slots))
@@ -128,7 +134,7 @@ class PaneGrid(LineView):
         self.set_rows(height * pages)
 
     def _first_slot(self) -> int:
-        page = self.scroll_offset.y // max(1, self.size.height)
+        page = self.scroll_offset.y // max(1, self.area.height)
         return page * self.capacity()
 
     def _reveal_focus(self) -> None:
@@ -139,16 +145,15 @@ class PaneGrid(LineView):
         except ValueError:
             return
         page = at // self.capacity()
-        target = page * self.size.height
+        target = page * self.area.height
         if self.scroll_offset.y != target:
             self.scroll_to(y=target, animate=False)
 
-    def on_resize(self) -> None:
+    def resized(self) -> None:
         """Arrange anew."""
         self._cache.clear()
         self._arrange()
         self._reveal_focus()
-        self.redraw()
 
     # -- lines
 
@@ -258,7 +263,7 @@ class PaneGrid(LineView):
         self._turn(-1)
 
     def _turn(self, step: int) -> None:
-        height = max(1, self.size.height)
+        height = max(1, self.area.height)
         y = (self.scroll_offset.y // height + step) * height
         self.scroll_to(y=min(max(0, y), max(0, self.virtual_size.height - height)), animate=False)
 

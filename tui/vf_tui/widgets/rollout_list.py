@@ -34,10 +34,6 @@ class RolloutList(LineView):
     else above, and `Highlighted` says so.
     """
 
-    DEFAULT_CSS = """
-    RolloutList { overflow-x: hidden; overflow-y: auto; scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
-    """
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "cursor(-1)", "Up", show=False, id="list.up"),
         Binding("down,j", "cursor(1)", "Down", show=False, id="list.down"),
@@ -53,21 +49,36 @@ class RolloutList(LineView):
         """The cursor is on another rollout (None: on none)."""
 
         id: str | None
-        control: RolloutList
+        source: RolloutList
+
+        @property
+        def control(self) -> RolloutList:
+            """The widget it comes from, for `@on` selectors."""
+            return self.source
 
     @dataclass
     class Opened(Message):
         """The user wants to look into a rollout."""
 
         id: str
-        control: RolloutList
+        source: RolloutList
+
+        @property
+        def control(self) -> RolloutList:
+            """The widget it comes from, for `@on` selectors."""
+            return self.source
 
     @dataclass
     class Marked(Message):
         """The user toggles the mark of a rollout (a click on the mark's column)."""
 
         id: str
-        control: RolloutList
+        source: RolloutList
+
+        @property
+        def control(self) -> RolloutList:
+            """The widget it comes from, for `@on` selectors."""
+            return self.source
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -108,7 +119,7 @@ class RolloutList(LineView):
         if self.cursor_id in self._index:
             # What the eye rests on stays on its line when rows above come or go.
             now_at = self._index[self.cursor_id]
-            if at >= 0 and now_at != at and 0 <= offset < self.size.height:
+            if at >= 0 and now_at != at and 0 <= offset < self.area.height:
                 self.scroll_to(y=max(0, now_at - offset), animate=False)
             return
         self._set_cursor(self._neighbour(before, at))
@@ -155,7 +166,7 @@ class RolloutList(LineView):
 
     def action_page(self, step: int) -> None:
         """Move by a window."""
-        size = max(1, self.size.height - 1)
+        size = max(1, self.area.height - 1)
         at = self._index.get(self.cursor_id or "", 0) + step * size
         at = min(max(at, 0), len(self._order) - 1)
         self.move_to(self._step(at, step) or self._step(at, -step))
@@ -198,7 +209,7 @@ class RolloutList(LineView):
 
     def line_at(self, row: int) -> Line:
         """See `LineView`."""
-        width = self.size.width
+        width = self.area.width
         item = self._order[row] if 0 <= row < len(self._order) else None
         if not isinstance(item, str):
             return EMPTY if item is None else rows.heading(str(getattr(item, "text", item)), width)
@@ -217,7 +228,7 @@ class RolloutList(LineView):
         )
         if cursor:
             line = on(line, "cursor" if self.has_focus else "blur")
-        if len(self._cache) > 4 * max(64, self.size.height):
+        if len(self._cache) > 4 * max(64, self.area.height):
             self._cache.clear()
         self._cache[item] = (key, line)
         return line
