@@ -44,6 +44,8 @@ class FakeEngine:
         self.endless = endless
         self.received: list[tuple[str, tuple[str, ...], dict[str, Any], str]] = []
         self.concurrency = concurrency or (rollouts if endless else 8)
+        self.watched: frozenset[str] = frozenset()
+        self.attached = 0
         self._rng = random.Random(seed)
         self._run = run
         self._stories: dict[str, Story] = {}
@@ -78,11 +80,19 @@ class FakeEngine:
         view = self.state.rollouts.get(rollout)
         if view is None or not view.attempts:
             return None
-        nodes = [{"parent": None, "message": {"role": "user", "content": f"task {view.task}: {HOSTILE[2]}"}}]
+        nodes: list[dict[str, Any]] = [
+            {"parent": None, "message": {"role": "user", "content": f"task {view.task}: {HOSTILE[2]}"}}
+        ]
         for n, tool in enumerate(view.tools):
             calls = [{"id": tool.id, "name": tool.name, "arguments": tool.arguments}]
             nodes.append({"parent": n, "message": {"role": "assistant", "tool_calls": calls}})
         return {"id": view.attempts[-1].trace, "nodes": nodes, "errors": [], "rewards": dict(view.rewards)}
+
+    def watch(self, rollouts: frozenset[str]) -> None:
+        self.watched = rollouts
+
+    def viewers(self, count: int) -> None:
+        self.attached = count
 
     # Ways to run it.
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from vf_core.events import types as ev
-from vf_core.events.fold import apply, live_now
+from vf_core.events.fold import apply
+from vf_core.events.fold_live import live_now
 from vf_core.events.live import LiveBuffer
 from vf_core.events.state import RunState
 
@@ -54,6 +55,7 @@ class Bus:
         self._live: dict[str, LiveBuffer] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._left = asyncio.Event()
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
         """Say which loop is the engine's; otherwise the first one seen running while publishing is."""
@@ -97,20 +99,22 @@ class Bus:
 
         return remove
 
-    def subscribe(self, *, capacity: int = CAPACITY) -> Subscription:
-        """A bounded queue of what happens from here on; it starts out due for a snapshot."""
-        subscription = Subscription(self, capacity)
+    def subscribe(self, *, capacity: int = CAPACITY, commands: bool = False) -> Subscription:
+        """A bounded queue of what happens from here on; it starts out due for a snapshot. `commands`: whoever
+        reads it may send commands."""
+        subscription = Subscription(self, capacity, commands)
         self._subscriptions = (*self._subscriptions, subscription)
         return subscription
 
-    def watched(self, rollout: str) -> bool:
-        """Whether any viewer looks at `rollout` now."""
-        return any(rollout in s.watching for s in self._subscriptions)
+    @property
+    def subscriptions(self) -> tuple[Subscription, ...]:
+        """Who listens now."""
+        return self._subscriptions
 
     @property
-    def viewers(self) -> int:
-        """How many subscriptions there are."""
-        return len(self._subscriptions)
+    def watching(self) -> frozenset[str]:
+        """The rollouts that anybody looks at."""
+        return frozenset().union(*(s.watching for s in self._subscriptions))
 
     def flush(self) -> None:
         """Let go of every live event that is held."""
@@ -127,8 +131,21 @@ class Bus:
         for subscription in self._subscriptions:
             subscription.ready.set()
 
+    async def drained(self, timeout: float) -> bool:
+        """Close, and wait until every subscriber has left; whether they did within `timeout` seconds."""
+        self.close()
+        self._left.clear()
+        if self._subscriptions:
+            try:
+                await asyncio.wait_for(self._left.wait(), timeout)
+            except TimeoutError:
+                return False
+        return True
+
     def _drop(self, subscription: Subscription) -> None:
         self._subscriptions = tuple(s for s in self._subscriptions if s is not subscription)
+        if not self._subscriptions:
+            self._left.set()
 
     def _hold(self, event: ev.Event) -> None:
         if not isinstance(event, ev.RolloutEvent):
@@ -167,8 +184,9 @@ class Subscription:
     good by one `LiveNow` a rollout.
     """
 
-    def __init__(self, bus: Bus, capacity: int) -> None:
+    def __init__(self, bus: Bus, capacity: int, commands: bool) -> None:
         self.lost = True
+        self.commands = commands
         self.watching: frozenset[str] = frozenset()
         self.ready = asyncio.Event()
         self.ready.set()

@@ -105,6 +105,13 @@ def _load_sandbox(data: dict[str, Any]) -> SandboxView:
     return SandboxView(**data | {"state": State(data["state"])}, history=history)
 
 
+def _load_command(data: dict[str, Any]) -> CommandView:
+    data = dict(data)
+    for name in ("targets", "changed"):
+        data[name] = tuple(data.get(name, ()))
+    return CommandView(**data)
+
+
 class Dumping:
     """A dump in the making. `chunk` until it gives None, then `finish`, in which nothing may come between.
 
@@ -176,11 +183,17 @@ class Loading:
     def add(self, part: dict[str, Any]) -> None:
         """Take in a part; a rollout that came before is replaced."""
         for data in part["sandboxes"]:
-            box = _load_sandbox(data)
-            self._sandboxes[box.name] = box
+            self._take(_load_sandbox(data))
         for data in part["rollouts"]:
             rollout = load_rollout(data, self._sandboxes)
             self._rollouts[rollout.id] = rollout
+
+    def _take(self, box: SandboxView) -> None:
+        known = self._sandboxes.setdefault(box.name, box)
+        if known is not box:
+            # Rollouts hold on to the object.
+            for name in SandboxView.__slots__:
+                setattr(known, name, getattr(box, name))
 
     def finish(self, part: dict[str, Any]) -> RunState:
         """Take in the last part and give the state. Every rollout counts as changed."""
@@ -196,11 +209,7 @@ class Loading:
             changed=set(rollouts),
         )
         state.logs.extend((t, level, message, rollout) for t, level, message, rollout in part["logs"])
-        for data in part["commands"]:
-            data = dict(data)
-            for name in ("targets", "changed"):
-                data[name] = tuple(data.get(name, ()))
-            state.commands.append(CommandView(**data))
+        state.commands.extend(_load_command(data) for data in part["commands"])
         return state
 
 

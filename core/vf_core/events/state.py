@@ -13,9 +13,15 @@ from typing import Literal
 from vf_core.runtimes.lifecycle import State
 
 TOOLS_KEPT = 32
+TOOLS_KEPT_ENDED = 8
+TOOLS_WHOLE = 4
+"""How many of the latest tool calls keep their arguments and results whole."""
+TOOL_TEXT_KEPT = 400
 PARTIAL_KEPT = 16
+HISTORY_KEPT = 64
 TEXT_KEPT = 2_000
 OUTPUT_KEPT = 8_000
+OUTPUT_KEPT_ENDED = 2_000
 LOGS_KEPT = 400
 COMMANDS_KEPT = 50
 
@@ -72,7 +78,8 @@ class ToolView:
 
 @dataclass(slots=True)
 class AttemptView:
-    """An attempt that is over, or the current one. `outcome` is empty until its result stands."""
+    """An attempt that is over, or the current one. `outcome` is empty until its result stands; `interrupted`
+    when the engine ended before it did."""
 
     number: int
     trace: str = ""
@@ -89,7 +96,11 @@ class AttemptView:
 
 @dataclass(slots=True)
 class RolloutView:
-    """Everything that the screen knows of one rollout; what is about an attempt is about the current one."""
+    """Everything that the screen knows of one rollout; what is about an attempt is about the current one.
+
+    `tools` ends with the calls that are being generated (`partial`). `sandboxes` names those of all attempts.
+    `model_since` is set while a model call is under way, `model_call` is the number of the latest.
+    """
 
     id: str
     task: int = 0
@@ -109,6 +120,7 @@ class RolloutView:
     program: ProgramView | None = None
     turns: int = 0
     calls: int = 0
+    calls_open: int = 0
     model_since: float | None = None
     model_call: int = -1
     prompt_tokens: int = 0
@@ -183,7 +195,9 @@ class RunState:
     """A run as told by its events so far. `seq` is the last durable event's number.
 
     `status`: starting, running, stopping, then completed, stopped or failed. `changed` collects the ids of
-    rollouts touched since a reader last cleared it; `revision` counts every event.
+    rollouts touched since a reader last cleared it; `revision` counts every event. `unconfirmed` names the
+    sandboxes that were asked to go, or failed to start, and are not proven gone; once the run is over, all
+    that are not.
     """
 
     run: str = ""
@@ -215,6 +229,10 @@ class RunState:
     seq: int = 0
     revision: int = 0
     changed: set[str] = field(default_factory=set, compare=False)
+
+    def left_over(self) -> list[SandboxView]:
+        """Every sandbox that is not known to be gone, those at work included."""
+        return [box for box in self.sandboxes.values() if not box.state.settled]
 
     @property
     def over(self) -> bool:

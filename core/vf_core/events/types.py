@@ -8,7 +8,7 @@ a sandbox are raw here (bounded in length by the producer): whoever shows them c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 EVENT_VERSION = 1
@@ -18,7 +18,8 @@ RESULT_LIMIT = 4_000
 MESSAGE_LIMIT = 2_000
 NAME_LIMIT = 200
 
-_TYPES: dict[str, type[Event]] = {}
+TYPES: dict[str, type[Event]] = {}
+"""Every type of event by its name in the journal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ def _register(name: str, *, durable: bool = True) -> Any:
     def add(cls: type[Event]) -> type[Event]:
         cls.type = name
         cls.durable = durable
-        _TYPES[name] = cls
+        TYPES[name] = cls
         return cls
 
     return add
@@ -336,45 +337,3 @@ class OutputChunk(RolloutEvent):
 
     stream: str
     text: str
-
-
-def to_record(event: Event) -> dict[str, Any]:
-    """`event` as a JSON-able dict: `type`, then the fields that differ from their defaults."""
-    out: dict[str, Any] = {"type": event.type}
-    for name, default in _fields(type(event)):
-        value = getattr(event, name)
-        if value != default:
-            out[name] = list(value) if isinstance(value, tuple) else value
-    return out
-
-
-def from_record(record: Mapping[str, Any]) -> Event | None:
-    """The event that `record` holds; None for a type that this version does not know (a newer producer's).
-
-    Unknown fields are passed over. Raises ValueError when a known type lacks a required field.
-    """
-    cls = _TYPES.get(str(record.get("type")))
-    if cls is None:
-        return None
-    known = {name: record[name] for name, _ in _fields(cls) if name in record}
-    for name, value in known.items():
-        if isinstance(value, list):
-            known[name] = tuple(value)
-    try:
-        return cls(**known)
-    except TypeError as e:
-        raise ValueError(f"event {cls.type!r}: {e}") from e
-
-
-_FIELDS: dict[type[Event], tuple[tuple[str, Any], ...]] = {}
-
-
-def _fields(cls: type[Event]) -> tuple[tuple[str, Any], ...]:
-    """Names and defaults of an event's fields, worked out once a type."""
-    got = _FIELDS.get(cls)
-    if got is None:
-        got = tuple(
-            (f.name, f.default if f.default_factory is MISSING else f.default_factory()) for f in fields(cls)
-        )
-        _FIELDS[cls] = got
-    return got

@@ -88,10 +88,16 @@ class EnginePort(Protocol):
         """The fold of every event published so far."""
 
     async def command(self, name: str, targets: Sequence[str], args: dict[str, Any], by: str) -> Reply:
-        """Accept or refuse a command; returns once it is acknowledged, not once it is done."""
+        """Carry out a command; a viewer that goes away does not undo it."""
 
     def trace_record(self, rollout: str, attempt: int) -> dict[str, Any] | None:
-        """The trace so far of a live attempt (0: the current one), as a JSON-able record."""
+        """The trace so far of an attempt that is under way, as a JSON-able record; None when it is not."""
+
+    def watch(self, rollouts: frozenset[str]) -> None:
+        """The rollouts that all viewers together look at have become these."""
+
+    def viewers(self, count: int) -> None:
+        """So many viewers that may send commands are attached now."""
 
 
 class Link(Protocol):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vf_core.events import types as ev
-from vf_core.events.bus import Bus
 from vf_core.events.snapshot import Dumping
+from vf_core.link.base import EnginePort
 
 INTERVAL = 0.1
 """Seconds between two batches to one viewer, at least."""
@@ -32,11 +32,15 @@ class Part:
 class Feed:
     """What one viewer is to be sent. `items` ends when the bus is closed and all of it was handed over."""
 
-    def __init__(self, bus: Bus, *, interval: float = INTERVAL, batch: int = BATCH) -> None:
-        self._bus = bus
+    def __init__(
+        self, port: EnginePort, *, read_only: bool, interval: float = INTERVAL, batch: int = BATCH
+    ) -> None:
+        self._port = port
+        self._bus = port.bus
         self._interval = interval
         self._batch = batch
-        self._subscription = bus.subscribe()
+        self._subscription = self._bus.subscribe(commands=not read_only)
+        self._tell()
 
     async def items(self) -> AsyncIterator[Part | list[ev.Event]]:
         """Parts of a snapshot first, then lists of events; parts again whenever the viewer fell behind."""
@@ -68,7 +72,13 @@ class Feed:
     def watch(self, rollouts: set[str]) -> None:
         """See `Link.watch`."""
         self._subscription.watch(rollouts)
+        self._tell()
 
     def close(self) -> None:
         """Unsubscribe. Idempotent."""
         self._subscription.close()
+        self._tell()
+
+    def _tell(self) -> None:
+        self._port.watch(self._bus.watching)
+        self._port.viewers(sum(s.commands for s in self._bus.subscriptions))

@@ -80,11 +80,7 @@ class EngineThread:
         await self._main(self._is_up)
         if not self._up.done():
             raise LinkError("the engine ended before it was up")
-        bus = self._up.result().bus
-        bus.close()
-        deadline = self.loop.time() + FAREWELL
-        while bus.viewers and self.loop.time() < deadline:
-            await asyncio.sleep(0.01)
+        await self._up.result().bus.drained(FAREWELL)
 
     def _is_up(self, port: EnginePort) -> None:
         if not self._up.done():
@@ -182,7 +178,7 @@ class LocalLink:
 
     def _start(self) -> None:
         self._credit = asyncio.Semaphore(AHEAD)
-        self._feed = Feed(self._host.port.bus)
+        self._feed = Feed(self._host.port, read_only=self.read_only)
         self._watch()
         self._pump = asyncio.get_running_loop().create_task(self._pumping(self._feed, self._credit))
 

@@ -1,0 +1,344 @@
+"""How durable events change a rollout. Whatever grows is bounded here."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from math import isfinite
+from typing import Any
+
+from vf_core.events import types as ev
+from vf_core.events.state import (
+    HISTORY_KEPT,
+    OUTPUT_KEPT_ENDED,
+    TOOL_TEXT_KEPT,
+    TOOLS_KEPT,
+    TOOLS_KEPT_ENDED,
+    TOOLS_WHOLE,
+    AttemptView,
+    ProgramView,
+    RolloutView,
+    RunState,
+    SandboxView,
+    Status,
+    ToolView,
+)
+from vf_core.runtimes.lifecycle import State
+from vf_core.text import bound
+
+ERRORS_KEPT = 16
+ERRORS_KEPT_ENDED = 4
+
+
+def finite(values: Mapping[str, Any]) -> dict[str, float]:
+    """The entries of `values` that are finite numbers: the others can be neither summed nor written as JSON."""
+    return {
+        str(name): value
+        for name, value in values.items()
+        if isinstance(value, int | float) and isfinite(value)
+    }
+
+
+def begin(
+    state: RunState, r: RolloutView, number: int, t: float, *, trace: str = "", reason: str = ""
+) -> None:
+    """Attempt `number` begins: nothing of the one before remains in `r` but its `AttemptView`."""
+    set_status(state, r, "active")
+    _unscore(state, r)
+    r.attempt, r.started, r.ended = number, t, None
+    r.attempts.append(AttemptView(number=number, trace=trace, reason=reason or "first", started=t))
+    del r.attempts[:-HISTORY_KEPT]
+    r.phase, r.phase_since, r.phases = "", t, []
+    r.sandbox, r.program = None, None
+    r.turns = r.calls = r.prompt_tokens = r.cached_tokens = r.completion_tokens = r.tool_count = 0
+    r.tokens_known, r.cost, r.model_since, r.model_call, r.calls_open = True, None, None, -1, 0
+    r.text = r.reasoning = r.answer = r.output = ""
+    r.tools.clear()
+    r.stop_condition = r.error_type = r.error = ""
+    r.errors = []
+    r.metrics = {}
+    r.last_progress = t
+
+
+def interrupt(state: RunState, r: RolloutView) -> None:
+    """The engine that ran `r` is gone: an attempt without a result is to be tried again."""
+    r.command = ""
+    if r.status == "active":
+        _quiet(r)
+        set_status(state, r, "queued")
+        if r.attempts and not r.attempts[-1].outcome:
+            r.attempts[-1].outcome = "interrupted"
+
+
+def set_status(state: RunState, r: RolloutView, status: Status) -> None:
+    """Move `r` to `status`, in the totals too."""
+    totals = state.totals
+    setattr(totals, r.status, getattr(totals, r.status) - 1)
+    setattr(totals, status, getattr(totals, status) + 1)
+    r.status = status
+
+
+def drop_partial(r: RolloutView) -> list[ToolView]:
+    """Take out the tool calls that are still being generated; they stand at the end."""
+    dropped: list[ToolView] = []
+    while r.tools and r.tools[-1].partial:
+        dropped.append(r.tools.pop())
+    dropped.reverse()
+    return dropped
+
+
+def _quiet(r: RolloutView) -> None:
+    """Nothing is being generated any more."""
+    drop_partial(r)
+    r.text = r.reasoning = ""
+    r.model_since, r.calls_open = None, 0
+
+
+def _queued(state: RunState, r: RolloutView, e: ev.RolloutQueued) -> None:
+    r.task, r.sample, r.name = e.task, e.sample, e.name
+
+
+def _attempt(state: RunState, r: RolloutView, e: ev.AttemptStarted) -> None:
+    last = r.attempts[-1] if r.attempts else None
+    if last is not None and last.number == e.attempt and not last.trace and not last.outcome:
+        last.trace, last.reason = e.trace, e.reason
+    else:
+        begin(state, r, e.attempt, e.t, trace=e.trace, reason=e.reason)
+
+
+def _phase(state: RunState, r: RolloutView, e: ev.PhaseChanged) -> None:
+    r.phase, r.phase_since, r.last_progress = e.phase, e.t, e.t
+    r.phases.append((e.phase, e.t))
+    del r.phases[:-HISTORY_KEPT]
+
+
+def _runtime(state: RunState, r: RolloutView, e: ev.RuntimeChanged) -> None:
+    box = state.sandboxes.get(e.sandbox)
+    if box is None:
+        box = state.sandboxes[e.sandbox] = SandboxView(e.sandbox, r.id, e.attempt, e.kind)
+    if e.sandbox not in r.sandboxes:
+        r.sandboxes.append(e.sandbox)
+    if box.state is State.GONE:
+        box.history.clear()
+        box.id, box.attempt = "", e.attempt
+    _move(box, e)
+    if box.state in _UNPROVEN:
+        state.unconfirmed.add(box.name)
+    elif box.state in _PROVEN:
+        state.unconfirmed.discard(box.name)
+    for attempt in reversed(r.attempts):
+        if attempt.number == e.attempt:
+            attempt.sandbox = e.sandbox
+            break
+    if e.attempt >= r.attempt:
+        r.sandbox = box
+        if box.state in (State.STARTING, State.LIVE):
+            r.last_progress = e.t
+
+
+def _move(box: SandboxView, e: ev.RuntimeChanged) -> None:
+    try:
+        box.state, detail = State(e.state), e.detail
+    except ValueError:
+        box.state, detail = State.UNKNOWN, f"{e.state}: {e.detail}" if e.detail else e.state
+    box.since, box.id, box.proof, box.detail = e.t, e.id or box.id, e.proof, detail
+    box.history.append((box.state, e.t, e.proof or detail))
+    # How it began and how it ends both matter; the middle of endless checking does not.
+    if len(box.history) > HISTORY_KEPT:
+        del box.history[HISTORY_KEPT // 2]
+
+
+# Stopping and checking are on the way: they leave a sandbox counted as it was.
+_UNPROVEN = frozenset({State.FAILED, State.SENT, State.SURVIVED, State.UNKNOWN})
+_PROVEN = frozenset({State.NEW, State.STARTING, State.LIVE, State.GONE})
+
+
+def _program_started(state: RunState, r: RolloutView, e: ev.ProgramStarted) -> None:
+    r.program = ProgramView(started=e.t)
+    r.last_progress = e.t
+
+
+def _program_exited(state: RunState, r: RolloutView, e: ev.ProgramExited) -> None:
+    program = r.program or ProgramView(started=e.t - e.seconds)
+    program.code, program.meaning, program.kind, program.ended = e.code, e.meaning, e.kind, e.t
+    r.program, r.last_progress = program, e.t
+    _quiet(r)
+    if r.attempts:
+        r.attempts[-1].exit_meaning = e.meaning
+
+
+def _model_started(state: RunState, r: RolloutView, e: ev.ModelCallStarted) -> None:
+    r.calls += 1
+    r.calls_open += 1
+    r.model_since, r.model_call, r.last_progress = e.t, e.call, e.t
+    r.text = r.reasoning = ""
+    drop_partial(r)
+    state.totals.model_calls += 1
+
+
+def _model_finished(state: RunState, r: RolloutView, e: ev.ModelCallFinished) -> None:
+    r.calls_open = max(0, r.calls_open - 1)
+    if not r.calls_open:
+        r.model_since = None
+    if e.call == r.model_call:
+        r.text = r.reasoning = ""
+        drop_partial(r)
+    r.last_progress = e.t
+    _spend(state, r, e)
+    if not e.error:
+        r.turns += 1
+        r.answer = e.text[: ev.MESSAGE_LIMIT]
+        r.tokens_known = r.tokens_known and e.prompt_tokens is not None
+
+
+def _spend(state: RunState, r: RolloutView, e: ev.ModelCallFinished) -> None:
+    totals = state.totals
+    if e.prompt_tokens is not None:
+        r.prompt_tokens += e.prompt_tokens
+        totals.prompt_tokens += e.prompt_tokens
+    if e.cached_tokens is not None:
+        r.cached_tokens += e.cached_tokens
+        totals.cached_tokens += e.cached_tokens
+    if e.completion_tokens is not None:
+        r.completion_tokens += e.completion_tokens
+        totals.completion_tokens += e.completion_tokens
+    if e.cost is not None and isfinite(e.cost):
+        r.cost = (r.cost or 0.0) + e.cost
+        totals.cost = (totals.cost or 0.0) + e.cost
+
+
+def _tool_called(state: RunState, r: RolloutView, e: ev.ToolCalled) -> None:
+    r.last_progress = e.t
+    r.tool_count += 1
+    state.totals.tool_calls += 1
+    tools = r.tools
+    partial = drop_partial(r)
+    tools.append(
+        ToolView(
+            id=e.id,
+            name=e.name[: ev.NAME_LIMIT],
+            arguments=e.arguments[: ev.ARGUMENTS_LIMIT],
+            server=e.server,
+            started=e.t,
+        )
+    )
+    if len(tools) > TOOLS_WHOLE:
+        _shorten((tools[-TOOLS_WHOLE - 1],))
+    if len(tools) > TOOLS_KEPT:
+        tools.popleft()
+    tools.extend(partial)
+
+
+def _tool_returned(state: RunState, r: RolloutView, e: ev.ToolReturned) -> None:
+    r.last_progress = e.t
+    newer = 0
+    for tool in reversed(r.tools):
+        if tool.partial:
+            continue
+        if tool.id == e.id:
+            tool.result, tool.seconds, tool.ended = e.result[: ev.RESULT_LIMIT], e.seconds, e.t
+            tool.failed = e.failed
+            if newer >= TOOLS_WHOLE:
+                _shorten((tool,))
+            return
+        newer += 1
+
+
+def _shorten(tools: Iterable[ToolView]) -> None:
+    for tool in tools:
+        tool.arguments = bound(tool.arguments, TOOL_TEXT_KEPT)
+        tool.result = bound(tool.result, TOOL_TEXT_KEPT)
+
+
+def _scored(state: RunState, r: RolloutView, e: ev.Scored) -> None:
+    _score(state, r, e.reward)
+    r.rewards, r.metrics = finite(e.rewards), finite(e.metrics)
+
+
+def _score(state: RunState, r: RolloutView, reward: float | None) -> None:
+    _unscore(state, r)
+    if reward is None or not isfinite(reward):
+        return
+    r.reward = reward
+    totals = state.totals
+    totals.scored += 1
+    totals.reward_sum += reward
+    totals.reward_squares += reward * reward
+    if r.attempts and r.attempts[-1].outcome:
+        r.attempts[-1].reward = reward
+
+
+def _unscore(state: RunState, r: RolloutView) -> None:
+    if r.reward is not None:
+        totals = state.totals
+        totals.scored -= 1
+        totals.reward_sum -= r.reward
+        totals.reward_squares -= r.reward * r.reward
+        if not totals.scored:
+            # Rounding must not be left over.
+            totals.reward_sum = totals.reward_squares = 0.0
+    r.reward, r.rewards = None, {}
+
+
+def _done(state: RunState, r: RolloutView, e: ev.AttemptFinished) -> None:
+    reward = e.reward if e.reward is not None and isfinite(e.reward) else None
+    for attempt in reversed(r.attempts):
+        if attempt.number == e.attempt:
+            attempt.ended, attempt.outcome, attempt.stop_condition = e.t, e.outcome, e.stop_condition
+            attempt.reward, attempt.error = reward, e.error[: ev.MESSAGE_LIMIT]
+            break
+    if e.attempt < r.attempt:
+        return
+    if reward is not None and r.reward != reward:
+        rewards = r.rewards
+        _score(state, r, reward)
+        r.rewards = rewards
+    r.stop_condition, r.error_type, r.error = e.stop_condition, e.error_type, e.error[: ev.MESSAGE_LIMIT]
+    r.ended = e.t
+    _quiet(r)
+    if e.final:
+        set_status(state, r, _OUTCOMES.get(e.outcome, "error"))
+        _put_away(r)
+    else:
+        set_status(state, r, "queued")
+
+
+def _put_away(r: RolloutView) -> None:
+    """Keep little of what is over: the trace and the logs have all of it."""
+    surplus = len(r.tools) - TOOLS_KEPT_ENDED
+    if surplus > 0:
+        r.tools = deque(islice(r.tools, surplus, None))
+    _shorten(r.tools)
+    r.output = r.output[-OUTPUT_KEPT_ENDED:]
+    del r.errors[:-ERRORS_KEPT_ENDED]
+
+
+_OUTCOMES: dict[str, Status] = {
+    "completed": "completed",
+    "declined": "declined",
+    "stopped": "stopped",
+    "error": "error",
+}
+
+
+def _error(state: RunState, r: RolloutView, e: ev.ErrorRaised) -> None:
+    r.errors.append((e.t, e.kind, e.message[: ev.MESSAGE_LIMIT]))
+    del r.errors[:-ERRORS_KEPT]
+
+
+HANDLERS: dict[type[ev.Event], Callable[[RunState, RolloutView, Any], None]] = {
+    ev.RolloutQueued: _queued,
+    ev.AttemptStarted: _attempt,
+    ev.PhaseChanged: _phase,
+    ev.RuntimeChanged: _runtime,
+    ev.ProgramStarted: _program_started,
+    ev.ProgramExited: _program_exited,
+    ev.ModelCallStarted: _model_started,
+    ev.ModelCallFinished: _model_finished,
+    ev.ToolCalled: _tool_called,
+    ev.ToolReturned: _tool_returned,
+    ev.Scored: _scored,
+    ev.AttemptFinished: _done,
+    ev.ErrorRaised: _error,
+}

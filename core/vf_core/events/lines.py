@@ -1,0 +1,121 @@
+"""Files of one JSON value a line, read and mended so that a kill at any byte costs at most the line being written.
+
+Lines end at `\\n` and nothing else. What follows the last one is *torn*, unless it is a whole JSON object that
+lacks only its newline.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+CHUNK = 1 << 20
+
+
+class LineReader:
+    """Reads whole lines from `offset` on, a bounded piece at a time; call again when the file has grown.
+
+    `offset` is where the first line not yet given begins.
+    """
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.path = path
+        self.offset = offset
+
+    def read(self, limit: int = CHUNK) -> list[bytes]:
+        """Whole lines without their newlines, about `limit` bytes of them (a longer line comes whole).
+
+        Empty at the end of the file. Raises OSError when it cannot be read.
+        """
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            data = file.read(limit)
+            end = data.rfind(b"\n")
+            while end < 0:
+                more = file.read(limit)
+                if not more:
+                    return []
+                found = more.rfind(b"\n")
+                end = found if found < 0 else len(data) + found
+                data += more
+        self.offset += end + 1
+        return data[:end].split(b"\n")
+
+    def rest(self) -> bytes:
+        """What stands behind the last line read: to be called at the end of the file."""
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            return file.read()
+
+
+def read_lines(path: Path, offset: int = 0) -> Iterator[bytes]:
+    """All lines from `offset` on; a last one that lacks only its newline is one, a torn one is not."""
+    reader = LineReader(path, offset)
+    while lines := reader.read():
+        yield from lines
+    rest = reader.rest()
+    if is_whole(rest):
+        yield rest
+
+
+def is_whole(line: bytes) -> bool:
+    """Whether `line` is a complete JSON object."""
+    if not line.rstrip().endswith(b"}"):
+        return False
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def repair(path: Path) -> Path | None:
+    """Make it safe to append to `path`: what is torn is set aside in a file beside it, whose path is returned.
+
+    A last line that lacks only its newline gets it. None when nothing was torn, or there is no file. Only for
+    the one process that writes. Raises OSError when the file cannot be read or written.
+    """
+    try:
+        file = path.open("r+b")
+    except FileNotFoundError:
+        return None
+    with file:
+        end = _last_newline(file.fileno()) + 1
+        file.seek(end)
+        rest = file.read()
+        if not rest:
+            return None
+        if is_whole(rest):
+            file.write(b"\n")
+            return None
+        aside = _set_aside(path, rest)
+        file.truncate(end)
+        os.fsync(file.fileno())
+        return aside
+
+
+def _last_newline(fd: int) -> int:
+    """Where the last newline is; -1 when there is none."""
+    end = os.fstat(fd).st_size
+    while end > 0:
+        start = max(0, end - CHUNK)
+        found = os.pread(fd, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found
+        end = start
+    return -1
+
+
+def _set_aside(path: Path, data: bytes) -> Path:
+    number = 1
+    while True:
+        aside = path.with_name(f"{path.name}.torn-{number}")
+        try:
+            fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            number += 1
+            continue
+        with open(fd, "wb") as file:
+            file.write(data)
+        return aside
