@@ -244,8 +244,10 @@ class EvalConfig(StrictModel):
             config = cls.model_validate(fitted)
         except ValidationError as e:
             problems += problems_of(e, cls, fitted, root=cls, narrow=fitter.narrow)
-        if fitter.problems or problems:
-            raise refuse(fitter.problems + problems, fitter.written)
+        told = {problem.at for problem in fitter.problems}
+        problems = fitter.problems + [problem for problem in problems if problem.at not in told]
+        if problems:
+            raise refuse(problems, fitter.written)
         config._refs.update(fitter.refs)
         return config
 

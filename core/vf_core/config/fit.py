@@ -123,9 +123,7 @@ class _Pass:
             place = (*at, name)
             shown = self.moved.get(place) or ".".join(part for part in (written, dotted((key,))) if part)
             if name in out:
-                self.fitter.problems.append(
-                    Problem(place, f"given twice, as {given[name]} and as {key}", "leave one out")
-                )
+                self._problem(place, f"given twice, as {given[name]} and as {key}", "leave one out")
                 continue
             given[name] = key
             self.fitter.origins[place] = (self.file, shown)
@@ -134,47 +132,52 @@ class _Pass:
         return out
 
     def value(self, annotation: Any, value: Any, at: KeyPath, written: str) -> Any:
-        model = self.fitter.narrow.get(at) or submodel(annotation)
         if isinstance(value, Mapping):
-            entry = _entry(annotation)
-            if model is not None:
-                return self.table(model, value, at, written)
-            if entry is not None:
-                return {
-                    key: self.value(entry, inner, (*at, key), f"{written}.{dotted((key,))}")
-                    for key, inner in value.items()
-                }
-            if annotation is not None and list(value) == ["env"] and isinstance(value["env"], str):
-                return self._from_env(value["env"], at)
-        elif isinstance(value, list):
+            return self._mapping(annotation, value, at, written)
+        if isinstance(value, list):
             items = _item(annotation)
             return [self.value(items, inner, (*at, str(i)), written) for i, inner in enumerate(value)]
-        elif isinstance(value, str) and Path in (kinds := set(alternatives(annotation))) and str not in kinds:
+        if isinstance(value, str) and Path in (kinds := set(alternatives(annotation))) and str not in kinds:
             if value:
                 return Path(os.path.abspath(self.base_dir / Path(value).expanduser()))
-            self.fitter.problems.append(Problem(at, "must not be empty", "leave it out for the default"))
-        if annotation is None and not _is_json(value):
-            self.fitter.problems.append(
-                Problem(at, "must be a finite number, text, true or false, or a table")
-            )
+            self._problem(at, "must not be empty", "leave it out for the default")
+        elif isinstance(value, float) and not math.isfinite(value):
+            self._problem(at, "must be a finite number")
+        elif annotation in _OPEN and not isinstance(value, str | int | float):
+            self._problem(at, f"expected a number, text, true or false, a list or a table, got {value}")
         return value
+
+    def _mapping(self, annotation: Any, value: Mapping[str, Any], at: KeyPath, written: str) -> Any:
+        model = self.fitter.narrow.get(at) or submodel(annotation)
+        if model is not None:
+            return self.table(model, value, at, written)
+        entry = _entry(annotation)
+        if entry is None and list(value) == ["env"] and isinstance(value["env"], str):
+            return self._from_env(value["env"], at)
+        return {
+            key: self.value(entry, inner, (*at, key), f"{written}.{dotted((key,))}")
+            for key, inner in value.items()
+        }
+
+    def _problem(self, at: KeyPath, message: str, hint: str | None = None) -> None:
+        self.fitter.problems.append(Problem(at, message, hint))
 
     def _from_env(self, variable: str, at: KeyPath) -> str:
         value = self.fitter.environ.get(variable)
         if value is None:
-            self.fitter.problems.append(
-                Problem(
-                    at,
-                    f"is to be taken from the environment variable {variable}, which is not set",
-                    "its value was left out of the saved config; set the variable"
-                    if variable.startswith(LEFT_OUT)
-                    else f"set {variable}",
-                )
+            left_out = "its value was left out of the saved config; set the variable"
+            self._problem(
+                at,
+                f"is to be taken from the environment variable {variable}, which is not set",
+                left_out if variable.startswith(LEFT_OUT) else f"set {variable}",
             )
             return ""
         self.fitter.refs[at] = variable
         return value
 
+
+# Annotations under which anything may stand that a request body or a trace can hold.
+_OPEN = (None, Any, object)
 
 # Variables for values that a saved config leaves out. The name has SECRET in it so that no sandbox inherits them.
 LEFT_OUT = "VF_TUI_SECRET_"
@@ -210,10 +213,3 @@ def _text_due(annotation: Any) -> bool:
         or (get_origin(kind) is Literal and all(isinstance(choice, str) for choice in get_args(kind)))
         for kind in kinds
     )
-
-
-def _is_json(value: Any) -> bool:
-    """Fit for an open table: what a request body or a trace can hold."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return isinstance(value, str | int | Mapping | list)
