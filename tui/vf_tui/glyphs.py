@@ -38,9 +38,9 @@ class Glyphs:
     bottom_left: str
     bottom_right: str
     heavy: str
-    full: str
-    half: str
-    light: str
+    bar_done: str
+    bar_active: str
+    bar_left: str
     track: str
     thumb: str
     cut: str
@@ -49,15 +49,15 @@ class Glyphs:
 UNICODE = Glyphs(
     ascii=False, ellipsis="…", dot="·", dash="–", pm="±", mark="●", cursor="▌", folded="▸", unfolded="▾",
     done="✓", failed="✗", pending="›", writing="»", thinking="∴", down="↓", up="↑", h="─", v="│",
-    top_left="╭", top_right="╮", bottom_left="╰", bottom_right="╯", heavy="━", full="█", half="▒",
-    light="░", track="│", thumb="┃", cut="⋯",
+    top_left="╭", top_right="╮", bottom_left="╰", bottom_right="╯", heavy="━", bar_done="━", bar_active="╍",
+    bar_left="─", track="│", thumb="┃", cut="⋯",
 )  # fmt: skip
 
 ASCII = Glyphs(
     ascii=True, ellipsis="~", dot="|", dash="-", pm="+-", mark="*", cursor=">", folded="+", unfolded="-",
     done="v", failed="x", pending=">", writing="}", thinking=":", down="v", up="^", h="-", v="|",
-    top_left="+", top_right="+", bottom_left="+", bottom_right="+", heavy="=", full="#", half="=",
-    light=".", track="|", thumb="#", cut="~",
+    top_left="+", top_right="+", bottom_left="+", bottom_right="+", heavy="=", bar_done="#", bar_active="=",
+    bar_left=".", track="|", thumb="#", cut="~",
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import os
 import resource
 import sys
 import time
+from pathlib import Path
 
 from feed import Feed
 from textual.app import App, ComposeResult
@@ -31,8 +32,8 @@ KEYS = [("x", "stop", True), ("X", "confirm-stop", True), ("r", "restart", False
 class Plain(App[None]):
     CSS = """
     Screen { background: $background; }
-    RolloutList { width: 46; }
-    PaneGrid { width: 1fr; margin-left: 1; }
+    RolloutList { width: 41; }
+    PaneGrid { width: 1fr; }
     """
     ENABLE_COMMAND_PALETTE = False
 
@@ -40,6 +41,11 @@ class Plain(App[None]):
         super().__init__()
         self.feed = Feed(live, total=live + live // 4)
         self.state = fold(self.feed.begin())
+        if os.environ.get("GALLERY"):
+            sys.path.insert(0, str(Path(__file__).parents[2]))
+            from doubles import screen_states
+
+            self.state, self.feed.t = screen_states.gallery(), screen_states.NOW
         self.order = list(self.state.rollouts)
         self.rate, self.seconds = rate, seconds
         self.ticks = float(os.environ.get("TICKS", "10"))
@@ -62,13 +68,19 @@ class Plain(App[None]):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
-        if os.environ.get("SVG"):
+        if os.environ.get("SVG") and not os.environ.get("GALLERY"):
             for event in self.feed.events(len(self.state.rollouts) * 7, 47.0):
                 apply(self.state, event)
         self._show(frozenset(self.state.rollouts))
+        if path := os.environ.get("SVG"):
+            self.call_after_refresh(self._picture, path)
         self.started = self.last = time.monotonic()
         self.cpu = time.process_time()
         self.set_interval(1 / self.ticks, self._tick)
+
+    def _picture(self, path: str) -> None:
+        self.save_screenshot(path)
+        self.exit()
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -112,7 +124,12 @@ class Tight(TightDisplay, Plain):
 def main() -> None:
     live, rate, seconds = (float(value) for value in [*sys.argv[1:], "100", "1000", "0"][:3])
     cls = Plain if os.environ.get("TIGHT") == "0" else Tight
-    cls(int(live), rate, seconds).run()
+    app = cls(int(live), rate, seconds)
+    if os.environ.get("SVG"):
+        columns, rows = (int(n) for n in os.environ.get("SIZE", "120x40").split("x"))
+        app.run(headless=True, size=(columns, rows))
+    else:
+        app.run()
 
 
 if __name__ == "__main__":

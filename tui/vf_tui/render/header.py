@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vf_core.events.state import RolloutView, RunState
@@ -10,7 +11,7 @@ from vf_core.runtimes.lifecycle import State
 from vf_tui import glyphs
 from vf_tui.attention import STALL_SECONDS
 from vf_tui.render import status, timefmt
-from vf_tui.render.line import Line, Segment, clip, line_width, split
+from vf_tui.render.line import Line, Segment, clip, cut, line_width, split, width
 from vf_tui.safe_text import cell
 
 _GOING = (State.STOPPING, State.SENT, State.CHECKING)
@@ -103,10 +104,10 @@ def bar(state: RunState, cells: int) -> Line:
     if steps[-1] >= total:
         active = cells
     parts = (
-        (g.full * good, "bar_done"),
-        (g.full * (done - good), "bar_bad"),
-        (g.half * (active - done), "bar_active"),
-        (g.light * (cells - active), "bar_left"),
+        (g.bar_done * good, "bar_done"),
+        (g.bar_done * (done - good), "bar_bad"),
+        (g.bar_active * (active - done), "bar_active"),
+        (g.bar_left * (cells - active), "bar_left"),
     )
     return tuple(part for part in parts if part[0])
 
@@ -120,7 +121,7 @@ def state_words(state: RunState, now: float) -> tuple[str, str]:
         return "stopping", "warn"
     if state.paused:
         return "paused", "warn"
-    return cell(state.status, 20), "run" if state.status == "running" else "dim"
+    return cell(state.status, 20), "accent" if state.status == "running" else "dim"
 
 
 def _elapsed(state: RunState, now: float) -> str:
@@ -130,11 +131,14 @@ def _elapsed(state: RunState, now: float) -> str:
     return timefmt.clock(max(0.0, end - state.started))
 
 
-def _join(parts: list[Line], gap: str = "   ") -> list[Segment]:
+def _join(parts: Iterable[Sequence[Segment]], room: int, gap: str = "   ") -> list[Segment]:
+    """`parts` side by side: whole ones, the first first, as far as `room` goes."""
     out: list[Segment] = []
     for part in parts:
-        if part:
+        need = line_width(part) + (len(gap) if out else 0)
+        if part and need <= room:
             out += [(gap, ""), *part] if out else list(part)
+            room -= need
     return out
 
 
@@ -163,19 +167,19 @@ def _money(state: RunState) -> Line:
     return tuple(out)
 
 
-def _counts(state: RunState) -> Line:
+def _counts(state: RunState) -> list[Line]:
     t = state.totals
-    out: list[Segment] = [(f"{t.ended}", "strong"), (f"/{max(state.total, t.ended)} done", "dim")]
-    if t.active:
-        out += [("  ", ""), (str(t.active), "text"), (" active", "dim")]
     left = max(state.total, t.ended) - t.ended - t.active
-    if left > 0:
-        out += [("  ", ""), (str(left), "text"), (" left", "dim")]
+    out: list[Line] = [((f"{t.ended}", "strong"), (f"/{max(state.total, t.ended)} done", "dim"))]
+    if t.active:
+        out.append(((f"{t.active}", "text"), (" active", "dim")))
     if t.error:
-        out += [("  ", ""), (f"{t.error} failed", "error")]
+        out.append(((f"{t.error} failed", "error"),))
     if t.declined:
-        out += [("  ", ""), (f"{t.declined} declined", "warn")]
-    return tuple(out)
+        out.append(((f"{t.declined} declined", "warn"),))
+    if left > 0:
+        out.append(((f"{left}", "text"), (" left", "dim")))
+    return out
 
 
 def trouble(state: RunState, found: Survey, now: float) -> list[Line]:
@@ -183,7 +187,7 @@ def trouble(state: RunState, found: Survey, now: float) -> list[Line]:
     g = glyphs.current()
     out: list[Line] = []
     if found.unconfirmed:
-        out.append(((f"{found.unconfirmed} unconfirmed", "alarm"),))
+        out.append(((f" {found.unconfirmed} unconfirmed ", "alarm"),))
     if found.stalled:
         out.append(((f"{found.stalled} stalled", "warn"),))
     if found.stopping:
@@ -203,36 +207,40 @@ def header(
     """The header in exactly `height` (1 to 3) lines of `cells` cells."""
     if height <= 1:
         return [_short(state, found, cells, now, note)]
-    title = _title(state, now)
-    bar_cells = max(10, min(cells * 2 // 5, 60))
-    counts: list[Segment] = [(" ", ""), *bar(state, bar_cells), ("  ", ""), *_counts(state)]
-    time_left: Line = ((eta_words(state, now) + " ", "dim"),)
-    problems = trouble(state, found, now)
     notes: list[Line] = [((cell(note, 200), "accent"),)] if note else []
-    if height == 2:
-        top = split(title, [*_join([*problems[:2], _reward(state)]), (" ", "")], cells)
-        return [top, split(counts, _join([*notes, time_left], "  "), cells)]
-    right = [*_join([_reward(state), _money(state)]), (" ", "")]
-    third = [(" ", ""), *_join([*notes, *problems, _waits(found, state)])]
-    return [split(title, right, cells), split(counts, time_left, cells), clip(third, cells)]
-
-
-def _title(state: RunState, now: float) -> list[Segment]:
-    words, style = state_words(state, now)
-    out: list[Segment] = [(" ", ""), (cell(state.name, 60) or "run", "title"), ("  ", "")]
-    if state.run:
-        out += [(cell(state.run, 8), "faint"), ("  ", "")]
-    out += [(words, style), (" ", ""), (_elapsed(state, now), "dim")]
+    third = [*notes, *trouble(state, found, now), *_waits(found, state)]
+    facts = [_reward(state), _money(state)] if height > 2 else [*third[:1], _reward(state)]
+    right = [*_join(facts, cells * 3 // 5), (" ", "")]
+    time_left = eta_words(state, now)
+    bar_cells = max(10, min(cells * 2 // 5, 60))
+    counts = _join(_counts(state), cells - bar_cells - len(time_left) - 5, "  ")
+    out = [
+        split(_title(state, now, cells - line_width(right) - 1), right, cells),
+        split([(" ", ""), *bar(state, bar_cells), ("  ", ""), *counts], [(f"{time_left} ", "dim")], cells),
+    ]
+    if height > 2:
+        out.append(clip([(" ", ""), *_join(third, cells - 2)], cells))
     return out
 
 
-def _waits(found: Survey, state: RunState) -> Line:
-    if not found.waits or state.over:
-        return ()
-    out: list[Segment] = []
-    for name, n in found.waits:
-        out += [(f"{cell(name, 20)} ", "faint"), (str(n), "dim"), ("  ", "")]
-    return tuple(out[:-1])
+def _title(state: RunState, now: float, room: int) -> list[Segment]:
+    """Name, id and status; the status stays whole."""
+    words, style = state_words(state, now)
+    status_part: list[Segment] = [(words, style), (f" {_elapsed(state, now)}", "dim")]
+    room -= line_width(status_part) + 3
+    name = cut(cell(state.name, 80) or "run", room)
+    out: list[Segment] = [(" ", ""), (name, "title"), ("  ", "")]
+    run = cell(state.run, 8)
+    if run and width(name) + len(run) + 2 <= room:
+        out += [(run, "faint"), ("  ", "")]
+    return [*out, *status_part]
+
+
+def _waits(found: Survey, state: RunState) -> list[Line]:
+    """How many rollouts do what, the most first."""
+    if state.over:
+        return []
+    return [((f"{cell(name, 20)} ", "faint"), (str(n), "dim")) for name, n in found.waits]
 
 
 def _short(state: RunState, found: Survey, cells: int, now: float, note: str) -> Line:

@@ -56,7 +56,7 @@ def _top(view: RolloutView, cells: int, why: status.Attention | None, frame: str
         right = [(" ", ""), (cut(why.word, cells // 2), why.style), (" ", "")]
     room = cells - line_width(left) - line_width(right) - 3
     name = status.label(view)
-    number = f" {status.sample(view)}" if room > 24 else ""
+    number = f" {status.sample(view)}" if room > 16 else ""
     left.append((cut(name, max(1, room - len(number) - 1)), title))
     if number:
         left.append((number, "faint"))
@@ -75,20 +75,19 @@ def _foot(view: RolloutView, cells: int, frame: str) -> Line:
             facts.append((text, style))
     if not facts:
         facts = [(view.status, status.STATUS_STYLES[view.status])]
-    right = _counts(view)
-    room = cells - 8 - line_width(right) if right else cells - 6
-    if right and line_width(facts) > room:
-        right, room = [], cells - 6
+    room = cells - 6
     if line_width(facts) > room:
         facts = list(clip(facts, max(1, room)))
+    right = _counts(view, room - line_width(facts) - 2)
     left: list[Segment] = [(g.bottom_left + g.h, frame), (" ", ""), *facts, (" ", "")]
     tail_part: list[Segment] = [(" ", ""), *right, (" ", "")] if right else []
     fill = cells - line_width(left) - line_width(tail_part) - 2
     return clip([*left, (g.h * fill, frame), *tail_part, (g.h + g.bottom_right, frame)], cells, frame)
 
 
-def _counts(view: RolloutView) -> list[Segment]:
-    g = glyphs.current()
+def _counts(view: RolloutView, room: int) -> list[Segment]:
+    """Reward, turns and tokens, as many of them as `room` holds."""
+    dot = f" {glyphs.current().dot} "
     parts: list[str] = []
     if view.reward is not None:
         parts.append(f"reward {timefmt.reward(view.reward)}")
@@ -96,7 +95,9 @@ def _counts(view: RolloutView) -> list[Segment]:
         parts.append(f"{view.turns} turn{'s' if view.turns != 1 else ''}")
     if total := status.tokens(view):
         parts.append(f"{total} tok")
-    return [(f" {g.dot} ".join(parts), "dim")] if parts else []
+    while parts and len(dot.join(parts)) > room:
+        parts.pop()
+    return [(dot.join(parts), "dim")] if parts else []
 
 
 def now_line(view: RolloutView, cells: int, now: float) -> Line:
@@ -107,10 +108,10 @@ def now_line(view: RolloutView, cells: int, now: float) -> Line:
     if view.ended_status:
         took = timefmt.elapsed(view, now)
         words: list[Segment] = [(doing.verb, doing.style)]
-        if view.error:
-            words += [("  ", ""), (cell(view.error), "dim")]
+        if doing.what:
+            words += [("  ", ""), (doing.what, "dim")]
         return split(words, [(timefmt.clock(took), "dim")], cells)
-    left: list[Segment] = [(doing.verb, doing.style)]
+    left: list[Segment] = [(doing.verb, "dim" if doing.what else doing.style)]
     if doing.what:
         left += [(" ", ""), (doing.what, "strong")]
     return split(left, [(doing.age(now), "dim")], cells)
@@ -125,8 +126,11 @@ def tail(view: RolloutView, cells: int, rows: int, now: float) -> list[Line]:
         return []
     text = _text(view, cells, max(1, rows // 2 if view.tools else rows))
     room = rows - len(text)
+    tools = list(view.tools)
     # The call that runs stands in the line above already.
-    shown = list(view.tools)[-room:] if room > 0 else []
+    if view.model_since is None and tools and tools[-1] is status.running_tool(view):
+        tools.pop()
+    shown = tools[-room:] if room > 0 else []
     out = [tool_line(tool, cells, now) for tool in shown]
     if room > len(out) and (result := _result(shown, cells, room - len(out))):
         out += result

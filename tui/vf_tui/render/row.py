@@ -9,7 +9,8 @@ from vf_core.events.state import RolloutView
 from vf_tui import glyphs
 from vf_tui.attention import STALL_SECONDS
 from vf_tui.render import status, timefmt
-from vf_tui.render.line import Line, Segment, clip, fit
+from vf_tui.render.line import Line, Segment, clip, cut, fit
+from vf_tui.render.line import width as width_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +34,16 @@ MARGIN = 2
 
 # From the widest down: (least width, {column: width}).
 _LAYOUTS: tuple[tuple[int, dict[str, int]], ...] = (
-    (128, {"sample": 6, "word": 12, "doing": 32, "turns": 5, "tokens": 6, "reward": 7, "exit": 18,
+    (128, {"sample": 7, "word": 12, "doing": 32, "turns": 5, "tokens": 6, "reward": 7, "exit": 18,
            "teardown": 9, "elapsed": 8}),
     (110, {"sample": 6, "word": 12, "doing": 22, "turns": 4, "tokens": 6, "reward": 6, "exit": 14,
            "teardown": 9, "elapsed": 7}),
     (94, {"sample": 6, "word": 12, "doing": 20, "turns": 4, "tokens": 6, "reward": 6, "teardown": 9,
           "elapsed": 7}),
-    (76, {"word": 12, "doing": 16, "turns": 4, "reward": 6, "teardown": 9, "elapsed": 7}),
-    (60, {"word": 12, "doing": 16, "reward": 6, "elapsed": 7}),
-    (46, {"word": 13, "reward": 6, "elapsed": 7}),
-    (34, {"word": 13, "elapsed": 6}),
+    (76, {"sample": 5, "word": 12, "doing": 16, "turns": 4, "reward": 6, "teardown": 9, "elapsed": 7}),
+    (60, {"sample": 5, "word": 12, "reward": 6, "teardown": 9, "elapsed": 5}),
+    (36, {"word": 12, "reward": 5, "elapsed": 5}),
+    (26, {"word": 12}),
     (0, {"word": 9}),
 )  # fmt: skip
 
@@ -102,7 +103,7 @@ def rollout_row(
     base = "dim" if ended or view.status == "queued" else "text"
     if cols.sample:
         out += [(fit(status.sample(view), cols.sample), "faint"), (" ", "")]
-    out += [(fit(status.label(view), cols.name), base), (" ", "")]
+    out += [*_name(view, cols, base), (" ", "")]
     word, style = _word(view, now, stall, combined=not cols.doing)
     out += [(fit(word, cols.word), style), (" ", "")]
     if cols.doing:
@@ -115,9 +116,19 @@ def rollout_row(
         text, style = status.teardown_words(view.sandbox)
         out += [(fit(text, cols.teardown), "dim" if style == "run" else style), (" ", "")]
     if cols.elapsed:
-        text = timefmt.clock(timefmt.elapsed(view, now))
+        took = timefmt.elapsed(view, now)
+        text = timefmt.clock(took) if cols.elapsed > 6 else timefmt.short_clock(took)
         out.append((fit(text, cols.elapsed, right=True), "faint" if ended else "dim"))
     return clip(out, width)
+
+
+def _name(view: RolloutView, cols: Columns, style: str) -> list[Segment]:
+    """The name; behind it which sample it is, where that has no column of its own."""
+    if cols.sample or not view.sample:
+        return [(fit(status.label(view), cols.name), style)]
+    number = f".{view.sample}"
+    name = cut(status.label(view), cols.name - len(number))
+    return [(name, style), (fit(number, cols.name - width_of(name)), "faint")]
 
 
 def _numbers(view: RolloutView, cols: Columns) -> list[Segment]:
@@ -154,7 +165,7 @@ def _doing(view: RolloutView, now: float, width: int) -> Line:
         return ((" " * width, ""),)
     doing = status.doing(view)
     if view.ended_status:
-        text = "" if doing.verb == view.status else doing.verb
+        text = doing.what if doing.verb == view.status else doing.verb
         return ((fit(text, width), "dim" if view.status != "error" else "error"),)
     age = doing.age(now)
     room = width - len(age) - 1

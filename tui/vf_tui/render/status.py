@@ -67,7 +67,7 @@ def doing(view: RolloutView) -> Now:
     if view.status == "queued":
         return Now("queued", style="faint")
     if view.ended_status:
-        return Now(_ended_word(view), style=STATUS_STYLES[view.status])
+        return Now(_ended_word(view), _ended_how(view), style=STATUS_STYLES[view.status])
     box = view.sandbox
     if view.phase in _BUSY:
         return Now(view.phase, since=view.phase_since, style="dim")
@@ -87,9 +87,13 @@ def _ended_word(view: RolloutView) -> str:
     if view.status == "declined":
         program = view.program
         return cell(program.meaning, 40) if program and program.kind == "declined" else "declined"
-    if view.status == "completed" and view.stop_condition:
-        return cell(view.stop_condition, 40)
     return view.status
+
+
+def _ended_how(view: RolloutView) -> str:
+    if view.error:
+        return cell(view.error, 300)
+    return cell(view.stop_condition, 40) if view.stop_condition != view.status else ""
 
 
 def running_tool(view: RolloutView) -> ToolView | None:
@@ -167,7 +171,7 @@ def teardown_words(box: SandboxView | None) -> tuple[str, str]:
 
 def label(view: RolloutView) -> str:
     """What a rollout is called: its task's name, or its id."""
-    return cell(view.name, 120) or cell(view.id, 120) or "(unnamed)"
+    return cell(view.name, 120) or f"task {view.task}"
 
 
 def sample(view: RolloutView) -> str:

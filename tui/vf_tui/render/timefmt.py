@@ -36,6 +36,18 @@ def clock(seconds: float | None) -> str:
     return f"{s // 86_400}d {s // 3600 % 24:02}h"
 
 
+def short_clock(seconds: float | None) -> str:
+    """`0:04`, `99:59`, `1h40`, `27h`, `12d`: as `clock`, in at most five cells."""
+    if seconds is None:
+        return ""
+    s = int(max(0.0, seconds))
+    if s < 6000:
+        return f"{s // 60}:{s % 60:02}"
+    if s < 36_000:
+        return f"{s // 3600}h{s // 60 % 60:02}"
+    return f"{s // 3600}h" if s < 4 * 86_400 else f"{s // 86_400}d"
+
+
 def span(seconds: float | None) -> str:
     """`4 s`, `3 m`, `1 h 20 m`, `2 d 3 h`: for words."""
     if seconds is None:

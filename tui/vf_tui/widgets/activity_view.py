@@ -152,7 +152,7 @@ class ActivityView(LineView):
 
     def on_click(self, event: events.Click) -> None:
         """A click goes to a call; on the fold mark, or again, opens it."""
-        row = event.y + self.scroll_offset.y
+        row = self.row_at(event.y)
         if 0 <= row < len(self._rows):
             i, n = self._rows[row]
             if i >= 0 and n == 0:

@@ -30,12 +30,12 @@ class LogPane(LineView):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "scroll(-1)", "Up", show=False, id="log.up"),
         Binding("down,j", "scroll(1)", "Down", show=False, id="log.down"),
-        Binding("pageup,b", "page(-1)", "Page up", show=False, id="log.page_up"),
+        Binding("pageup", "page(-1)", "Page up", show=False, id="log.page_up"),
         Binding("pagedown", "page(1)", "Page down", show=False, id="log.page_down"),
         Binding("home,g", "edge(-1)", "First", show=False, id="log.first"),
         Binding("end,G", "edge(1)", "Last", show=False, id="log.last"),
-        Binding("left,h", "shift(-8)", "Left", show=False, id="log.left"),
-        Binding("right,l", "shift(8)", "Right", show=False, id="log.right"),
+        Binding("left", "shift(-8)", "Left", show=False, id="log.left"),
+        Binding("right", "shift(8)", "Right", show=False, id="log.right"),
     ]
 
     @dataclass

@@ -131,19 +131,27 @@ class LineView(Painter, ScrollView, can_focus=True):
         """Content line `row`, exactly `self.area.width` cells wide."""
         return EMPTY
 
+    def heads(self) -> Sequence[Line]:
+        """Lines that stay at the top while the rest scrolls."""
+        return ()
+
+    @property
+    def window(self) -> int:
+        """How many content lines are in sight."""
+        return max(0, self.area.height - len(self.heads()))
+
     def set_rows(self, rows: int) -> None:
         """Set how many content lines there are."""
-        size = Size(self.area.width, rows)
+        size = Size(self.area.width, rows + len(self.heads()))
         if self.virtual_size != size:
             self.virtual_size = size
 
     def view_rows(self) -> list[Line]:
         """The lines in the window."""
+        heads = self.heads()
         top = self.scroll_offset.y
-        total = self.virtual_size.height
-        return [
-            self.line_at(row) if row < total else EMPTY for row in range(top, top + self.area.height)
-        ]  # fmt: skip
+        rows = range(top, top + self.area.height - len(heads))
+        return [*heads, *(self.line_at(row) for row in rows)]
 
     def update_lines(self) -> None:
         """Draw what changed."""
@@ -174,15 +182,15 @@ class LineView(Painter, ScrollView, can_focus=True):
         """Textual's Line API."""
         return self.strip(y)
 
-    def in_view(self, row: int) -> bool:
-        """Whether content line `row` is in the window."""
-        top = self.scroll_offset.y
-        return top <= row < top + self.area.height
+    def row_at(self, y: int) -> int:
+        """The content line that is drawn `y` cells below the top; -1 for a head."""
+        row = y - len(self.heads())
+        return row + self.scroll_offset.y if row >= 0 else -1
 
     def reveal(self, row: int, *, margin: int = 0) -> None:
         """Scroll as little as needed to show `row`."""
         top = self.scroll_offset.y
-        height = max(1, self.area.height)
+        height = max(1, self.window)
         margin = min(margin, (height - 1) // 2)
         if row < top + margin:
             self.scroll_to(y=max(0, row - margin), animate=False)

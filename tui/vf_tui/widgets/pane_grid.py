@@ -24,8 +24,8 @@ class PaneGrid(LineView):
     """Panes in rows of as many as fit. More slots than fit are scrolled by whole rows of panes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "step(-1, 0)", "Left", show=False, id="grid.left"),
-        Binding("right,l", "step(1, 0)", "Right", show=False, id="grid.right"),
+        Binding("left", "step(-1, 0)", "Left", show=False, id="grid.left"),
+        Binding("right", "step(1, 0)", "Right", show=False, id="grid.right"),
         Binding("up,k", "step(0, -1)", "Up", show=False, id="grid.up"),
         Binding("down,j", "step(0, 1)", "Down", show=False, id="grid.down"),
         Binding("pageup", "page(-1)", "Page up", show=False, id="grid.page_up"),

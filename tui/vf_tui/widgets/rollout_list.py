@@ -19,6 +19,8 @@ from vf_tui.render.line import EMPTY, Line, clip, on
 from vf_tui.safe_text import cell
 from vf_tui.widgets.paint import LineView
 
+TITLES_FROM = 60
+
 
 @dataclass(frozen=True, slots=True)
 class Heading:
@@ -106,7 +108,7 @@ class RolloutList(LineView):
         """Show `order` (rollout ids, and headings) of `state`. `order` is not copied: give a new one when it
         changes. `changed` is a hint (None: anything); rows are told apart by their revision."""
         self._state, self._marks, self._now = state, marks, now
-        if order is not self._order or len(order) != self.virtual_size.height - 1:
+        if order is not self._order:
             self._reorder(order)
         self.update_lines()
 
@@ -119,7 +121,7 @@ class RolloutList(LineView):
         if self.cursor_id in self._index:
             # What the eye rests on stays on its line when rows above come or go.
             now_at = self._index[self.cursor_id]
-            if at >= 0 and now_at != at and 0 <= offset < self.area.height:
+            if at >= 0 and now_at != at and 0 <= offset < self.window:
                 self.scroll_to(y=max(0, now_at - offset), animate=False)
             return
         self._set_cursor(self._neighbour(before, at))
@@ -166,7 +168,7 @@ class RolloutList(LineView):
 
     def action_page(self, step: int) -> None:
         """Move by a window."""
-        size = max(1, self.area.height - 1)
+        size = max(1, self.window - 1)
         at = self._index.get(self.cursor_id or "", 0) + step * size
         at = min(max(at, 0), len(self._order) - 1)
         self.move_to(self._step(at, step) or self._step(at, -step))
@@ -186,7 +188,7 @@ class RolloutList(LineView):
 
     def on_click(self, event: events.Click) -> None:
         """A click moves the cursor, one on the mark's column marks, a double click opens."""
-        row = event.y + self.scroll_offset.y
+        row = self.row_at(event.y)
         item = self._order[row] if 0 <= row < len(self._order) else None
         if not isinstance(item, str):
             return
@@ -206,6 +208,19 @@ class RolloutList(LineView):
         self.update_lines()
 
     # -- lines
+
+    def heads(self) -> Sequence[Line]:
+        """Column titles, where there is room for columns."""
+        if self.area.width < TITLES_FROM or self.area.height < 8:
+            return ()
+        return (rows.titles(self.area.width),)
+
+    def resized(self) -> None:
+        """Keep the cursor in sight."""
+        self._cache.clear()
+        self.set_rows(len(self._order))
+        if self.cursor_id in self._index:
+            self.reveal(self._index[self.cursor_id])
 
     def line_at(self, row: int) -> Line:
         """See `LineView`."""
