@@ -1,0 +1,13 @@
+"""The HTTP server the harness talks to: it forwards model calls to the provider and records them.
+
+Chosen by measuring (`tests/perf/interception`): both sides are thin asyncio protocols over `httptools` (llhttp),
+which cost about a third of aiohttp's server and client.
+"""
+
+from __future__ import annotations
+
+from vf_core.interception.server import InterceptionServer
+from vf_core.interception.session import Limits, Session, Stop
+from vf_core.interception.upstream import ClientSettings, Upstream
+
+__all__ = ["ClientSettings", "InterceptionServer", "Limits", "Session", "Stop", "Upstream"]

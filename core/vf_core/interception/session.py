@@ -1,0 +1,254 @@
+"""A rollout's side of the interception: what it may still ask, what it is waiting for, what it was answered."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from vf_core.errors import RolloutError, TaskError
+from vf_core.events import types as ev
+from vf_core.interception.dialect_chat import ChatRequest, impose
+from vf_core.interception.exchange import Answer, Exchange
+from vf_core.interception.tools import ToolWatch
+from vf_core.interception.upstream import Upstream
+from vf_core.interception.wire import Headers, Refusal, Responder
+from vf_core.trace.record import Trace
+from vf_core.trace.types import SamplingConfig
+
+log = logging.getLogger(__name__)
+
+Stop = Callable[[Trace[Any, Any]], Awaitable[bool] | bool]
+"""A `@stop` hook with its arguments bound but the trace; its `__name__` becomes the stop condition."""
+
+_ANSWERS_KEPT = 4
+_ANSWER_BYTES_KEPT = 256 * 1024
+_RETRY_HEADERS = frozenset((b"x-stainless-retry-count", b"x-retry-count", b"retry-attempt"))
+_KEY_HEADERS = frozenset((b"idempotency-key", b"x-idempotency-key"))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a rollout may use; None: no limit. Checked before each turn, so the turn that crosses one is whole."""
+
+    max_turns: int | None = None
+    max_input_tokens: int | None = None
+    max_output_tokens: int | None = None
+    max_total_tokens: int | None = None
+
+    def reached(self, trace: Trace[Any, Any], under_way: int = 0) -> str | None:
+        """The name of the first limit that `trace` has reached; `under_way` are turns not yet recorded."""
+        if self.max_turns is not None and trace.num_turns + under_way >= self.max_turns:
+            return "max_turns"
+        for name, used in (
+            ("max_input_tokens", "num_input_tokens"),
+            ("max_output_tokens", "num_output_tokens"),
+            ("max_total_tokens", "num_total_tokens"),
+        ):
+            limit: int | None = getattr(self, name)
+            if limit is not None and getattr(trace, used) >= limit:
+                return name
+        return None
+
+
+class Session:
+    """One attempt of one rollout, registered with a server under a secret.
+
+    `error` is the latest model call's failure while no later call succeeded: the harness only saw an HTTP error.
+    `refused` is the name of the limit or `@stop` hook that ended the run, else None. `emit_live` says that somebody
+    watches: token deltas are emitted only then. Without `hosted_tools` the provider's own tools (web search, …) are
+    taken out of requests: for a sandbox that must not reach the network.
+    """
+
+    def __init__(
+        self,
+        rollout: str,
+        attempt: int,
+        trace: Trace[Any, Any],
+        *,
+        model: str,
+        sampling: SamplingConfig | None = None,
+        limits: Limits | None = None,
+        stops: Sequence[Stop] = (),
+        emit: Callable[[ev.Event], None] | None = None,
+        emit_live: bool = False,
+        hosted_tools: bool = True,
+    ) -> None:
+        self.rollout = rollout
+        self.attempt = attempt
+        self.trace = trace
+        self.model = model
+        self.owned: Mapping[str, Any] = {
+            **(sampling.model_dump(exclude_none=True) if sampling is not None else {}),
+            "model": model,
+        }
+        self.limits = limits or Limits()
+        self.stops = tuple(stops)
+        self.emit = emit or _ignore
+        self.emit_live = emit_live
+        self.hosted_tools = hosted_tools
+        self.secret = ""
+        self.error: RolloutError | None = None
+        self.refused: str | None = None
+        self.closed = False
+        self.tools = ToolWatch()
+        self._calls = 0
+        self._under_way: dict[bytes, Exchange] = {}
+        self._answers: OrderedDict[bytes, Answer] = OrderedDict()
+        self._checks: set[asyncio.Task[None]] = set()
+        self._sampling: tuple[dict[str, Any], SamplingConfig | None] = ({}, None)
+        self._told_stripped: set[str] = set()
+
+    def close(self) -> None:
+        """The rollout is over: its secret is void, what it was waiting for is cancelled upstream at once."""
+        if self.closed:
+            return
+        self.closed = True
+        for check in tuple(self._checks):
+            check.cancel()
+        for exchange in tuple(self._under_way.values()):
+            exchange.cancel("the rollout was stopped")
+        self._answers.clear()
+
+    def ask(
+        self, chat: ChatRequest, digest: bytes, headers: Headers, responder: Responder, upstream: Upstream
+    ) -> None:
+        """Answer one request: from the call that is computing it, from a recorded answer, or from the provider.
+
+        `digest` is that of its bytes. Raises `Refusal`.
+        """
+        waiting = self._under_way.get(digest)
+        if waiting is not None:
+            waiting.join(responder)
+            return
+        retried, key = _retry(headers)
+        answer = self._answers.get(digest)
+        if answer is not None and (retried or not answer.delivered or (key and key == answer.key)):
+            answer.replay(responder)
+            return
+        for event in self.tools.returned(self.rollout, self.attempt, chat.messages):
+            self.emit(event)
+        self._check_limits()
+        exchange = Exchange(self, chat, digest, key)
+        exchange.join(responder)
+        self._under_way[digest] = exchange
+        if self.stops:
+            check = asyncio.get_running_loop().create_task(self._check_stops(exchange, headers, upstream))
+            self._checks.add(check)
+            check.add_done_callback(self._checks.discard)
+        else:
+            exchange.start(upstream, headers)
+
+    def _check_limits(self) -> None:
+        if self.refused is None and (reached := self.limits.reached(self.trace, len(self._under_way))):
+            self._stop(reached)
+        if self.refused is not None:
+            raise _stopped(self.refused)
+
+    async def _check_stops(self, exchange: Exchange, headers: Headers, upstream: Upstream) -> None:
+        """Ask the `@stop` hooks, then send the request or refuse it."""
+        for stop in self.stops:
+            name = getattr(stop, "__name__", type(stop).__name__)
+            try:
+                found = stop(self.trace)
+                if inspect.isawaitable(found):
+                    found = await found
+            except Exception as e:
+                log.warning("rollout %s: @stop %s failed", self.rollout, name, exc_info=True)
+                error = TaskError(f"@stop {name}: {type(e).__name__}: {e}")
+                self.error = error
+                self.emit(self.error_event(error))
+                exchange.refuse(Refusal(400, str(error), kind="task_error"))
+                return
+            if found:
+                self._stop(name)
+                exchange.refuse(_stopped(name))
+                return
+        exchange.start(upstream, headers)
+
+    def _stop(self, name: str) -> None:
+        self.refused = name
+        self.trace.stop(name)
+
+    def _tell_stripped(self, names: Sequence[str]) -> None:
+        """Say, once for each, which provider-side tools the rollout had to do without."""
+        new = [name for name in names if name not in self._told_stripped]
+        if not new:
+            return
+        self._told_stripped.update(new)
+        self.trace.extra.setdefault("stripped_tools", []).extend(new)
+        text = f"provider-side tools were taken out of the request: {', '.join(new)} (the sandbox has no network)"
+        self.emit(ev.Log(level="warning", message=text, rollout=self.rollout))
+
+    # For the exchanges
+
+    def next_call(self) -> int:
+        """The number of the next call, from 0."""
+        self._calls += 1
+        return self._calls - 1
+
+    def impose(self, chat: ChatRequest) -> bytes:
+        """The bytes to send for `chat`: what the run owns is put over it."""
+        body, stripped = impose(chat, self.owned, hosted_tools=self.hosted_tools)
+        if stripped:
+            self._tell_stripped(stripped)
+        return body
+
+    def ended(self, exchange: Exchange, answer: Answer | None) -> None:
+        """`exchange` is over; `answer` is what a retry of its request is to be told (None: ask again)."""
+        if self._under_way.get(exchange.digest) is exchange:
+            del self._under_way[exchange.digest]
+        if answer is None or self.closed:
+            return
+        answers = self._answers
+        answers[exchange.digest] = answer
+        answers.move_to_end(exchange.digest)
+        size = sum(len(known.body) for known in answers.values())
+        while len(answers) > _ANSWERS_KEPT or (len(answers) > 1 and size > _ANSWER_BYTES_KEPT):
+            size -= len(answers.popitem(last=False)[1].body)
+
+    def sampling_config(self, settings: dict[str, Any]) -> SamplingConfig | None:
+        """`settings` as recorded with a call; None for what no config holds."""
+        if settings != self._sampling[0] or not settings:
+            try:
+                self._sampling = settings, SamplingConfig.model_validate(settings)
+            except ValidationError:
+                self._sampling = settings, None
+        return self._sampling[1]
+
+    def error_event(self, error: RolloutError) -> ev.ErrorRaised:
+        """The event that says what failed."""
+        return ev.ErrorRaised(
+            rollout=self.rollout,
+            attempt=self.attempt,
+            kind=type(error).__name__,
+            message=str(error)[: ev.MESSAGE_LIMIT],
+            status_code=getattr(error, "status_code", None),
+        )
+
+
+def _ignore(event: ev.Event) -> None:
+    """Nobody listens."""
+
+
+def _stopped(name: str) -> Refusal:
+    return Refusal(
+        400, f"rollout stopped: {name}", kind="rollout_stopped", headers=((b"x-should-retry", b"false"),)
+    )
+
+
+def _retry(headers: Headers) -> tuple[bool, bytes]:
+    """Whether the client says that it asks again, and the key that names its operation."""
+    retried, key = False, b""
+    for name, value in headers:
+        if name in _RETRY_HEADERS:
+            retried = value.strip() not in {b"", b"0"}
+        elif name in _KEY_HEADERS:
+            key = value
+    return retried, key
