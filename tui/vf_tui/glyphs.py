@@ -22,6 +22,7 @@ class Glyphs:
     pm: str
     mark: str
     cursor: str
+    focus: str
     folded: str
     unfolded: str
     done: str
@@ -47,14 +48,14 @@ class Glyphs:
 
 
 UNICODE = Glyphs(
-    ascii=False, ellipsis="…", dot="·", dash="–", pm="±", mark="●", cursor="▌", folded="▸", unfolded="▾",
+    ascii=False, ellipsis="…", dot="·", dash="–", pm="±", mark="●", cursor="▌", focus="▸", folded="▸", unfolded="▾",
     done="✓", failed="✗", pending="›", writing="»", thinking="∴", down="↓", up="↑", h="─", v="│",
     top_left="╭", top_right="╮", bottom_left="╰", bottom_right="╯", heavy="━", bar_done="━", bar_active="╍",
     bar_left="─", track="│", thumb="┃", cut="⋯",
 )  # fmt: skip
 
 ASCII = Glyphs(
-    ascii=True, ellipsis="~", dot="|", dash="-", pm="+-", mark="*", cursor=">", folded="+", unfolded="-",
+    ascii=True, ellipsis="~", dot="|", dash="-", pm="+-", mark="*", cursor=">", focus=">", folded="+", unfolded="-",
     done="v", failed="x", pending=">", writing="}", thinking=":", down="v", up="^", h="-", v="|",
     top_left="+", top_right="+", bottom_left="+", bottom_right="+", heavy="=", bar_done="#", bar_active="=",
     bar_left=".", track="|", thumb="#", cut="~",

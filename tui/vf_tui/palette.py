@@ -60,6 +60,10 @@ STYLES: dict[str, str] = {
     "bar_bad": "error",
     "bar_active": "accent",
     "bar_left": "line",
+    "phase_a": "foreground on line",
+    "phase_b": "muted on panel",
+    "phase_c": "background on accent",
+    "phase_d": "muted on surface",
     "notice": "foreground on panel",
     "notice_warn": "warning on panel",
     "notice_error": "bold error on panel",
@@ -67,6 +71,26 @@ STYLES: dict[str, str] = {
     "thumb": "faint",
 }
 """Style names as attributes and colours, `on` before a background."""
+
+ANSI_STYLES: dict[str, str] = {
+    "dim": "dim foreground",
+    "run": "dim foreground",
+    "model": "dim foreground",
+    "group": "bold",
+    "thought": "italic dim",
+    "alarm": "bold reverse error",
+    "match": "reverse warning",
+    "match_now": "bold reverse accent",
+    "new": "bold reverse accent",
+    "phase_a": "underline",
+    "phase_b": "dim",
+    "phase_c": "reverse",
+    "phase_d": "dim underline",
+    "notice": "bold",
+    "notice_warn": "bold warning",
+    "notice_error": "bold reverse error",
+}
+"""Styles that differ in a theme of terminal colours, where there is no shade between two colours."""
 
 STATES: dict[str, str] = {"cursor": "on cursor", "blur": "on panel", "bar": "on panel"}
 """What stands after an `@`: put over a style. In a theme of terminal colours a cursor is reversed instead."""
@@ -93,11 +117,14 @@ def _sgr(codes: str) -> Style:
 class Palette:
     """Styles of one widget: looked up by name, made once, from a theme's variables and a background."""
 
-    def __init__(self, theme: Mapping[str, str], background: Color, *, ansi: bool = False) -> None:
-        self.ansi = ansi
+    def __init__(
+        self, theme: Mapping[str, str], background: Color, *, ansi: bool = False, colourless: bool = False
+    ) -> None:
+        self.ansi, self.colourless = ansi, colourless
         self.background = background
         self._colours = {name: _colour(theme.get(f"vf-{name}"), value) for name, value in COLOURS.items()}
         self._cache: dict[str, Style] = {}
+        self._faint = self._colours["faint"].rich_color
         self._base = Style(bgcolor=background.rich_color) if background.a else Style.null()
 
     def style(self, name: str) -> Style:
@@ -115,7 +142,10 @@ class Palette:
         if name.startswith("sgr:"):
             style += _sgr(name[4:])
         else:
-            style += self._parse(STYLES.get(name, ""))
+            spec = ANSI_STYLES.get(name) if self.ansi else None
+            style += self._parse(STYLES.get(name, "") if spec is None else spec)
+            if self.colourless and style.color == self._faint:
+                style += Style(dim=True)
         if state:
             if self.ansi:
                 style += Style(reverse=True) if state == "cursor" else Style.null()

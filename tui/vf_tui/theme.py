@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, AliasChoices, Field, ValidationError
 from textual.color import Color, ColorParseError
-from textual.theme import Theme
+from textual.filter import Monochrome, NoColor
+from textual.theme import BUILTIN_THEMES, Theme
 
 from vf_core.config.base import StrictModel
 from vf_core.config.explain import explain
@@ -131,7 +132,10 @@ def to_textual(theme: ThemeFile, themes: Mapping[str, ThemeFile]) -> Theme:
     """`theme` as Textual wants it; its semantic colours are the variables `vf-…`."""
     c = resolve(theme, themes)
     own: dict[str, str] = variables(c)
-    if not theme.ansi:
+    if theme.ansi:
+        # Textual's own style sheets name variables that only its ANSI themes set.
+        own = BUILTIN_THEMES["ansi-dark" if theme.dark else "ansi-light"].variables | own
+    else:
         own |= {
             "border": c["accent"], "border-blurred": c["line"],
             "block-cursor-background": c["cursor"], "block-cursor-foreground": c["foreground"],
@@ -183,4 +187,7 @@ def install(app: App[Any], wanted: str, themes: Themes | None = None) -> list[st
         app.register_theme(to_textual(theme, themes.files))
     if name in themes.files:
         app.theme = name
+    if app.no_color and app.native_ansi_color:
+        # Chosen before there was a theme: shades of grey, where the terminal's own colours are wanted.
+        app._filters[:] = [NoColor() if isinstance(f, Monochrome) else f for f in app._filters]
     return messages

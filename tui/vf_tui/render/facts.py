@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from vf_core.events.state import AttemptView, RolloutView, RunState, SandboxView
 from vf_core.runtimes.lifecycle import State
-from vf_tui import glyphs
 from vf_tui.render import status, timefmt
-from vf_tui.render.line import Line, Segment, clip, fit, width, wrap
+from vf_tui.render.line import Line, Segment, clip, fit, ruled, width, wrap
 from vf_tui.safe_text import cell, lines
 
 
@@ -186,8 +185,7 @@ def section_lines(sections: Sequence[Section], cells: int) -> list[Line]:
 
 
 def _section_title(title: str, cells: int) -> Line:
-    rule = glyphs.current().h * cells
-    return (*clip([(" ", ""), (cell(title, 60), "group"), (" ", ""), (rule, "rule")], cells - 1), (" ", ""))
+    return ruled(cell(title, 60), cells)
 
 
 def _fact(name: str, value: str | Line, column: int, cells: int) -> list[Line]:

@@ -80,6 +80,13 @@ def split(left: Iterable[Segment], right: Sequence[Segment], cells: int, style: 
     return (*clip(left, cells - need - 1, style), (" ", style), *right)
 
 
+def ruled(title: str, cells: int) -> Line:
+    """A title (one clean line) with a rule behind it, to the last cell but one."""
+    title = cut(title, cells - 3)
+    rule = glyphs.current().h * (cells - width(title) - 3)
+    return clip([(" ", ""), (title, "group"), (" ", ""), (rule, "rule")], cells)
+
+
 def on(line: Line, state: str) -> Line:
     """`line` with every style in `state` (cursor, marked, …)."""
     return tuple((text, f"{name}@{state}") for text, name in line)

@@ -49,7 +49,7 @@ def _top(view: RolloutView, cells: int, why: status.Attention | None, frame: str
     g = glyphs.current()
     left: list[Segment] = [(g.top_left + g.h, frame), (" ", "")]
     if focused:
-        left.append((g.folded + " ", "accent"))
+        left.append((g.focus + " ", "accent"))
     title = "title" if focused else "strong" if not view.ended_status else "text"
     right: list[Segment] = []
     if why is not None:

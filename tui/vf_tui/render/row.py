@@ -9,8 +9,9 @@ from vf_core.events.state import RolloutView
 from vf_tui import glyphs
 from vf_tui.attention import STALL_SECONDS
 from vf_tui.render import status, timefmt
-from vf_tui.render.line import Line, Segment, clip, cut, fit
+from vf_tui.render.line import Line, Segment, clip, cut, fit, ruled
 from vf_tui.render.line import width as width_of
+from vf_tui.safe_text import cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,7 @@ def titles(width: int) -> Line:
 
 def heading(text: str, width: int) -> Line:
     """A group's heading between rows."""
-    from vf_tui.safe_text import cell
-
-    g = glyphs.current()
-    name = fit(cell(text), min(width - 4, len(text) + 2)).rstrip() if width > 6 else cell(text)
-    return clip([(" ", "rule"), (name, "group"), (" ", "rule"), (g.h * width, "rule")], width, "rule")
+    return ruled(cell(text), width)
 
 
 def rollout_row(

@@ -7,14 +7,16 @@ that a tick on which nothing changed sends nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
 from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
+from textual.scrollbar import ScrollBarRender
 from textual.strip import Strip
 from textual.widget import Widget
 
+from vf_tui import glyphs
 from vf_tui.palette import Palette
 from vf_tui.render.line import EMPTY, Line, changed_spans, line_width
 
@@ -39,7 +41,9 @@ class Painter(_Base):
         if self._painter_palette is None:
             _, background = self.background_colors
             app = self.app
-            self._painter_palette = Palette(app.theme_variables, background, ansi=app.native_ansi_color)
+            self._painter_palette = Palette(
+                app.theme_variables, background, ansi=app.native_ansi_color, colourless=app.no_color
+            )
         return self._painter_palette
 
     def notify_style_update(self) -> None:
@@ -112,6 +116,12 @@ class LineWidget(Painter, Widget):
         return self.strip(y)
 
 
+class WholeCells(ScrollBarRender):
+    """A scrollbar without the characters that are parts of a cell."""
+
+    VERTICAL_BARS: ClassVar[list[str]] = [" "] * 8
+
+
 class LineView(Painter, ScrollView, can_focus=True):
     """A scrolling window on lines that are made when they are looked at.
 
@@ -130,6 +140,11 @@ class LineView(Painter, ScrollView, can_focus=True):
     def line_at(self, row: int) -> Line:
         """Content line `row`, exactly `self.area.width` cells wide."""
         return EMPTY
+
+    def on_mount(self) -> None:
+        """In ASCII the scrollbar is drawn in whole cells."""
+        if glyphs.current().ascii:
+            setattr(self.vertical_scrollbar, "renderer", WholeCells)  # noqa: B010  a class variable to mypy
 
     def heads(self) -> Sequence[Line]:
         """Lines that stay at the top while the rest scrolls."""
