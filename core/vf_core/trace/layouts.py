@@ -146,6 +146,7 @@ def dump(trace: Trace[Any, Any]) -> dict[str, Any]:
 
 def write(record: dict[str, Any]) -> dict[str, Any]:
     """`record` with everything that the release does not know moved to `info`."""
+    known: dict[str, Any]
     known, beyond = _split(record, _RECORD)
     if beyond:
         extra = known.setdefault("info", {}).setdefault(EXTRA, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 import uuid
 from collections.abc import Mapping
 from functools import cached_property
@@ -151,17 +152,14 @@ class Trace(RecordModel, Generic[DataT, StateT]):
         return Tally()
 
     _captured: list[BaseException] = PrivateAttr(default_factory=list)
+    _task: Any = PrivateAttr(default=None)
 
-    @classmethod
-    def begin(cls, task: Any, **fields: Any) -> Trace[Any, Any]:
-        """A trace for a rollout of `task` (a `Task`: its class name and `data` are recorded)."""
-        trace: Trace[Any, Any] = cls(
-            task=TraceTask(type=type(task).__name__, data=task.data),
-            verifiers=VersionInfo(version=RECORD_RELEASE),
-            **fields,
-        )
-        trace.extra["version"] = __version__
-        return trace
+    def own_task(self, task: Any) -> Any:
+        """`task` for this rollout alone: a copy, made once, that has this trace's row. Tasks are shared by rollouts,
+        and what hooks change on one must not reach the next."""
+        if self._task is None or self._task[0] is not task:
+            self._task = (task, task.copy_for(self.task.data))
+        return self._task[1]
 
     # -- recording ---------------------------------------------------------------------------------------------
 
@@ -185,14 +183,14 @@ class Trace(RecordModel, Generic[DataT, StateT]):
 
     def record_reward(self, name: str, value: float, weight: float = 1.0) -> None:
         """Record `value * weight` under `name`. Raises ValueError when that is not a finite number."""
-        contribution = _number("reward", name, value) * _number("weight of reward", name, weight)
+        contribution = finite("reward", name, finite("reward", name, value) * weight)
         if name in self.rewards:
             logger.warning("reward %r recorded twice: %s, now %s", name, self.rewards[name], contribution)
-        self.rewards[name] = _number("reward", name, contribution)
+        self.rewards[name] = contribution
 
     def record_metric(self, name: str, value: float) -> None:
         """Record `value` under `name`. Raises ValueError when it is not a finite number."""
-        number = _number("metric", name, value)
+        number = finite("metric", name, value)
         if name in self.metrics:
             logger.warning("metric %r recorded twice: %s, now %s", name, self.metrics[name], number)
         self.metrics[name] = number
@@ -214,6 +212,12 @@ class Trace(RecordModel, Generic[DataT, StateT]):
         self.is_completed = True
         if self.stop_condition is None:
             self.stop_condition = condition
+
+    def finish(self) -> None:
+        """Close what is open: nothing more will be recorded by the rollout itself."""
+        self.is_completed = True
+        self.timing.close(time.time())
+        self.split_generation()
 
     def split_generation(self) -> None:
         """Attribute the closed generation span to model calls and to what is outside them."""
@@ -239,6 +243,10 @@ class Trace(RecordModel, Generic[DataT, StateT]):
     def score(self) -> float | None:
         """The reward, or None while the rollout is unscored (not yet, or its scoring failed)."""
         return self.reward if self.rewards else None
+
+    def reward_values(self) -> dict[str, float]:
+        """The weighted rewards by name."""
+        return dict(self.rewards)
 
     @property
     def error(self) -> Error | None:
@@ -351,7 +359,29 @@ class Trace(RecordModel, Generic[DataT, StateT]):
         return cls.model_validate(layouts.read(record))
 
 
-def _number(what: str, name: str, value: Any) -> float:
+def new_trace(
+    *,
+    task_type: str,
+    data: Any,
+    model: str = "",
+    sampling: SamplingConfig | None = None,
+    harness: BaseModel | None = None,
+    run: str | None = None,
+) -> Trace[Any, Any]:
+    """The trace of a new rollout: of a task (its class name, and its row, of which it gets a copy of its own) by an
+    agent (a model with its sampling, and the harness's config) in the run whose id is `run`."""
+    own = data.model_copy(deep=True)
+    return Trace(
+        task=TraceTask[Any](type=task_type, data=own),
+        verifiers=VersionInfo(version=RECORD_RELEASE),
+        agent=None if harness is None else AgentInfo.of(model, sampling, harness),
+        run=None if run is None else EvalRunInfo(id=run),
+        info={EXTRA: {"version": __version__}},
+    )
+
+
+def finite(what: str, name: str, value: Any) -> float:
+    """`value` as a float. Raises ValueError, naming `what` (a reward, a metric), when it is no finite number."""
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
         raise ValueError(f"{what} {name!r} is {value!r}, not a number")
     number = float(value)
