@@ -1,0 +1,60 @@
+"""Sandboxes: the contract, its one lifecycle, and the kinds there are. Kinds are imported when they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from vf_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from vf_core.runtimes.base import Runtime, RuntimeConfig
+    from vf_core.runtimes.lifecycle import Observer
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeSpec:
+    """Where a kind of runtime is found, as `module:class`."""
+
+    config: str
+    runtime: str
+
+
+RUNTIMES: dict[str, RuntimeSpec] = {
+    "subprocess": RuntimeSpec(
+        config="vf_core.runtimes.subprocess:SubprocessConfig",
+        runtime="vf_core.runtimes.subprocess:SubprocessRuntime",
+    ),
+}
+
+
+def runtime_config_class(kind: str) -> type[RuntimeConfig]:
+    """The config of a kind of runtime. Raises `ConfigError` naming what there is."""
+    return cast("type[RuntimeConfig]", _load(_spec(kind).config))
+
+
+def make_runtime(
+    config: RuntimeConfig,
+    *,
+    name: str,
+    labels: Mapping[str, str] | None = None,
+    observer: Observer | None = None,
+) -> Runtime:
+    """A runtime of the config's kind, not started. `name` is its sandbox's name, unique in the run; `observer` is
+    told of every move of its lifecycle before that is acted on."""
+    runtime = cast("type[Runtime]", _load(_spec(config.type).runtime))
+    return runtime(config, name=name, labels=labels, observer=observer)
+
+
+def _spec(kind: str) -> RuntimeSpec:
+    spec = RUNTIMES.get(kind)
+    if spec is None:
+        raise ConfigError(f"there is no runtime {kind!r}", hint=f"one of: {', '.join(RUNTIMES)}")
+    return spec
+
+
+def _load(place: str) -> object:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from vf_core.errors import SandboxError
+
+log = logging.getLogger(__name__)
 
 
 class State(StrEnum):
@@ -38,9 +41,11 @@ class State(StrEnum):
 _ALLOWED: dict[State, frozenset[State]] = {
     State.NEW: frozenset({State.STARTING}),
     State.STARTING: frozenset({State.LIVE, State.FAILED, State.STOPPING}),
-    State.LIVE: frozenset({State.STOPPING}),
+    # live -> unknown: it was lost (no longer answers); whether it still exists is to be asked.
+    State.LIVE: frozenset({State.STOPPING, State.UNKNOWN}),
     State.FAILED: frozenset({State.STOPPING, State.CHECKING}),
-    State.STOPPING: frozenset({State.SENT}),
+    # stopping -> unknown: the request to stop could not be made, so `sent` would be a lie.
+    State.STOPPING: frozenset({State.SENT, State.UNKNOWN}),
     State.SENT: frozenset({State.CHECKING, State.STOPPING}),
     State.CHECKING: frozenset({State.GONE, State.SURVIVED, State.UNKNOWN}),
     State.SURVIVED: frozenset({State.STOPPING, State.CHECKING}),
@@ -51,7 +56,10 @@ _ALLOWED: dict[State, frozenset[State]] = {
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One move: `proof` is set on `gone` only (who answered, what), `detail` is an error or a remark."""
+    """One move: `proof` is set on `gone` only (who answered, what), `detail` is an error or a remark.
+
+    A move to the state that already holds says that the sandbox's `id` became known.
+    """
 
     sandbox: str
     kind: str
@@ -93,9 +101,10 @@ class Lifecycle:
     def to(self, state: State, *, id: str = "", proof: str = "", detail: str = "") -> None:
         """Move to `state`. Raises `LifecycleError` when that is not allowed, or `gone` comes without proof.
 
-        Leaving `gone` forgets everything about the old sandbox: id, proof, detail.
+        Leaving `gone` forgets everything about the old sandbox: id, proof, detail. What the observer raises
+        prevents a start (what cannot be recorded is not created); it is logged and does not stop a teardown.
         """
-        if state not in _ALLOWED[self.state]:
+        if not self.may(state):
             raise LifecycleError(f"sandbox {self.sandbox}: {self.state} cannot become {state}")
         if (state is State.GONE) != bool(proof):
             raise LifecycleError(f"sandbox {self.sandbox}: {state} with proof {proof!r}")
@@ -103,12 +112,33 @@ class Lifecycle:
             self.id = ""
         now = self._clock()
         move = Transition(self.sandbox, self.kind, state, now, id or self.id, proof, detail)
-        if self._observer is not None:
-            self._observer(move)
+        self._tell(move)
         self.state, self.since = state, now
         self.id, self.proof, self.detail = move.id, proof, detail
+
+    def may(self, state: State) -> bool:
+        """`to(state)` would be allowed now."""
+        return state in _ALLOWED[self.state]
+
+    def identify(self, id: str) -> None:
+        """The provider's id became known; the state stays. Raises `LifecycleError` when nothing was started."""
+        if self.state.settled:
+            raise LifecycleError(f"sandbox {self.sandbox}: {self.state}, and yet has the id {id}")
+        if id != self.id:
+            self.id = id
+            self._tell(Transition(self.sandbox, self.kind, self.state, self._clock(), id, "", self.detail))
 
     @property
     def accepts_work(self) -> bool:
         """Commands and files may be placed here."""
         return self.state is State.LIVE
+
+    def _tell(self, move: Transition) -> None:
+        if self._observer is None:
+            return
+        try:
+            self._observer(move)
+        except Exception:
+            if move.state is State.STARTING and self.state is not State.STARTING:
+                raise
+            log.exception("sandbox %s: its move to %s could not be reported", self.sandbox, move.state)
