@@ -55,8 +55,9 @@ class Player:
         task = _text(next((m for m in messages if m.get("role") == "user"), None))
         turn = sum(m.get("role") == "assistant" for m in messages)
         rule, groups = self._rule(task)
-        conversation = self._conversation(messages, f"{rule.name if rule else ''}|{task}", turn)
-        drawn = random.Random(f"{self.scenario.seed}|{rule.name if rule else ''}|{task}|{conversation}")  # noqa: S311
+        key = f"{rule.name if rule else ''}|{task}"
+        conversation = self._conversation(messages, key, turn)
+        drawn = _chance(f"{self.scenario.seed}|{key}|{conversation}")
         last = _text(messages[-1] if messages else None).strip()
         values = {"result": last, "turn": str(turn), "conversation": str(conversation), **groups}
         step = _ENDLESS
@@ -65,7 +66,7 @@ class Player:
             step, found = _choose(rule, turn, last, drawn)
             values |= found
         pace = step.pace or (rule.pace if rule else None) or self.scenario.pace
-        chance = random.Random(f"{drawn.random()}|{turn}")  # noqa: S311
+        chance = _chance(f"{drawn.random()}|{turn}")
         message, pieces = _speak(step, values, pace, chance, f"call_{conversation}_{turn}")
         return Reply(
             message=message,
@@ -103,6 +104,11 @@ class Player:
             retry = self._tries[key]
             self._tries[key] += 1
         return fault if retry < fault.times else None
+
+
+def _chance(seed: str) -> random.Random:
+    """Chance that falls the same way for the same seed, whatever characters are in it."""
+    return random.Random(seed.encode("utf-8", "surrogatepass"))  # noqa: S311
 
 
 def _choose(rule: Rule, turn: int, last: str, drawn: random.Random) -> tuple[Step, dict[str, str]]:

@@ -50,6 +50,9 @@ class Toolbox:
             raise Usage("--mcp-config is not a JSON object") from None
         if not servers:
             return
+        for name, spec in servers.items():
+            if not isinstance(spec, dict) or not isinstance(spec.get("url"), str):
+                raise Usage(f"--mcp-config: server {name!r} has no url")
         tools = McpTools(servers, {name: f"the program's own tool {name!r}" for name in self._run})
         for schema in tools.schemas:
             name = schema["function"]["name"]

@@ -212,7 +212,8 @@ async def _retried(call: Callable[[], Awaitable[Any]]) -> Any:
 
     async for attempt in tenacity.AsyncRetrying(
         stop=tenacity.stop_after_attempt(MCP_ATTEMPTS),
-        wait=tenacity.wait_exponential_jitter(initial=MCP_FIRST_DELAY, max=MCP_LONGEST_DELAY),
+        wait=tenacity.wait_exponential(multiplier=MCP_FIRST_DELAY, max=MCP_LONGEST_DELAY)
+        + tenacity.wait_random(0, MCP_FIRST_DELAY),
         retry=tenacity.retry_if_exception(_may_pass),
         reraise=True,
     ):
