@@ -175,3 +175,8 @@ _NUMBERS: dict[str, Callable[[RolloutView], float | None]] = {
 _EXAMPLES = {"status": "error", "box": "GONE", "error": "ProviderError", "exit": "137", "turns": ">10"}
 
 KEYS = (*_TEXTS, *_NUMBERS)
+
+
+def words(text: str) -> list[tuple[bool, str]]:
+    """(inverted, word in lower case) of each term of a filter that knows no keys. Raises `FilterError`."""
+    return [(inverted, body.casefold()) for inverted, _, body in _tokens(text)]

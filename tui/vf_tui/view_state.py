@@ -252,3 +252,61 @@ def assign_slots(
         out[index] = candidate
         waiting.remove(candidate)
     return out
+
+
+@dataclass(slots=True)
+class Slots:
+    """Who sits where in the pane grid: `ids` holds a rollout or None for each slot.
+
+    There are as many slots as the run has rollouts at work at once, so that everyone at work has a place.
+    """
+
+    ids: list[str | None] = field(default_factory=list)
+    _shown: tuple[object, ...] = ()
+
+    def arrange(self, state: RunState, view: ListView, changed: Collection[str] | None) -> bool:
+        """Give free places to those who need one; whether anything moved. `changed` None: look at everyone."""
+        shown = (view.filter, view.attention_only)
+        if shown != self._shown:
+            self._shown, self.ids, changed = shown, [], None
+        seats = self._seats(state, view)
+        if changed is not None and seats == len(self.ids) and not self._concerns(state, changed):
+            return False
+        rollouts = state.rollouts
+        wanted = [id for id in view.ids if id in rollouts and rollouts[id].status != "queued"]
+        wanted.sort(key=lambda id: _place(rollouts[id]))
+        ids = assign_slots(
+            self.ids,
+            seats,
+            wanted[: 2 * seats],
+            ended=lambda id: over(rollouts[id]),
+            known=rollouts.__contains__,
+        )
+        moved = ids != self.ids
+        self.ids = ids
+        return moved
+
+    def _concerns(self, state: RunState, changed: Collection[str]) -> bool:
+        """Someone without a place has begun something."""
+        seated = set(self.ids)
+        return any(
+            id not in seated and (r := state.rollouts.get(id)) is not None and r.status == "active"
+            for id in changed
+        )
+
+    @staticmethod
+    def _seats(state: RunState, view: ListView) -> int:
+        at_once = max(state.concurrency, state.totals.active, 1)
+        return max(1, min(at_once, len(view.ids)))
+
+
+def over(r: RolloutView) -> bool:
+    """Nothing of `r` is going on: its result stands and its sandbox is settled, or it never had one."""
+    return r.ended_status and (r.sandbox is None or r.sandbox.state.settled)
+
+
+def _place(r: RolloutView) -> int:
+    """Who is seated first: at work, then ending, then over. Ties keep the list's order."""
+    if r.status == "active":
+        return 0
+    return 2 if over(r) else 1

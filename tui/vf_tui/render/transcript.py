@@ -16,7 +16,8 @@ from vf_tui.safe_text import cell, lines
 
 MESSAGE_LIMIT = 60_000
 """Characters of one message that are shown."""
-LINES_LIMIT = 20_000
+LINES_LIMIT = 9_000
+"""Lines in all: no more than a pane keeps."""
 VALUE_LIMIT = 2_000
 DEPTH_LIMIT = 40
 

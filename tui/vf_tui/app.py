@@ -1,0 +1,393 @@
+"""The app: its screens, its theme, its keymap, and the pulse that draws what changed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual import events
+from textual.binding import BindingType
+
+from vf_core.config.paths import config_dir, state_dir
+from vf_core.config.settings import Settings, load_settings
+from vf_core.errors import ConfigError
+from vf_core.link.base import Link
+from vf_tui import clipboard, glyphs, theme
+from vf_tui.acting import Acting
+from vf_tui.actions import BY_ID, EVENTS, FOCUS, RUN, RUNS, SANDBOXES
+from vf_tui.bridge import Bridge
+from vf_tui.keymap import load_keymap
+from vf_tui.open_run import OpenRun
+from vf_tui.runs_source import RunsSource
+from vf_tui.screens.base import BaseScreen
+from vf_tui.screens.confirm import Dialog
+from vf_tui.screens.factory import make_screen
+from vf_tui.screens.help import HelpScreen
+from vf_tui.screens.palette import PaletteScreen
+from vf_tui.terminal import Terminal
+from vf_tui.terminal_app import TerminalApp
+from vf_tui.widgets.tight import TightDisplay
+
+if TYPE_CHECKING:
+    from vf_tui.screens.focus import FocusScreen
+    from vf_tui.screens.run import RunScreen
+
+FPS, SLOW_FPS = 10.0, 4.0
+
+
+class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
+    """Shows one run at a time over `link`, or the list of runs when there is none.
+
+    `embedded`: the engine lives in this process and ends with it. `terminal`: the real one, when there is one.
+    `clock` gives Unix seconds, `monotonic` seconds for measuring.
+    """
+
+    ENABLE_COMMAND_PALETTE = False
+    ALLOW_SELECT = False
+    TITLE = "vf-tui"
+    CSS_PATH = "screens/screens.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    def __init__(
+        self,
+        link: Link | None = None,
+        *,
+        settings: Settings | None = None,
+        runs: RunsSource | None = None,
+        read_only: bool = False,
+        embedded: bool = False,
+        slow: bool = False,
+        terminal: Terminal | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        TerminalApp.__init__(self, terminal)
+        OpenRun.__init__(self, settings=settings, read_only=read_only, embedded=embedded, clock=clock)
+        self.runs = runs or RunsSource()
+        self.slow, self.monotonic = slow, monotonic
+        self.acting = Acting(self)
+        self.farewell = ""
+        self._first_link = link
+        self._pulse = asyncio.Event()
+        self._history: list[str] = []
+        self._was_live = False
+        self._last_key = float("-inf")
+        self._keys_shown = 0.0
+
+    # -- life
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our colours' names, for themes that are not ours."""
+        return theme.variable_defaults()
+
+    def on_mount(self) -> None:
+        """Theme, keys, first screen, and the tasks that feed them."""
+        problems = self._load_settings()
+        if self._first_link is not None:
+            self.open_link(self._first_link)
+        self.go(RUN if self.bridge else RUNS)
+        for problem in problems:
+            self.call_after_refresh(self.base.say, problem, "error", None)
+        self.run_worker(self._beat(), group="pulse")
+
+    def _load_settings(self) -> list[str]:
+        """Use settings, theme and keys; what is wrong with them, for the user."""
+        if self.settings.ascii is not None:
+            glyphs.use(glyphs.ASCII if self.settings.ascii else glyphs.UNICODE)
+        problems = theme.install(self, theme.choose(self.settings.theme))
+        try:
+            self.keymap = load_keymap(config_dir() / "keys.toml")
+        except ConfigError as e:
+            problems.append(f"keys not loaded: {e}")
+        return problems
+
+    def do_app_reload(self) -> None:
+        """Read settings, keys and themes again; what can't be read leaves things as they are."""
+        problems = []
+        try:
+            self.settings = load_settings()
+        except ConfigError as e:
+            problems.append(f"settings not loaded: {e}")
+        problems += self._load_settings()
+        for screen in self._bases():
+            screen.bind_keys(self.keymap)
+        self.base.refresh_all()
+        self.base.say(
+            "; ".join(problems) or "settings, keys and themes read again", "error" if problems else "info"
+        )
+
+    def open_link(self, link: Link) -> None:
+        """Show another run; the one before is left."""
+        if self.bridge is not None:
+            self.run_worker(self.bridge.close(), group="closing")
+        self.bridge = Bridge(link, clock=self.clock)
+        self._watched, self._was_live = set(), False
+        self.run_worker(self._follow(self.bridge), group="bridge", exclusive=True)
+
+    async def _follow(self, bridge: Bridge) -> None:
+        bridge.on_change = self.wake
+        await bridge.run()
+
+    async def on_unmount(self) -> None:
+        """Leave the engine alone."""
+        if self.bridge is not None:
+            await self.bridge.close()
+
+    # -- the pulse
+
+    def wake(self) -> None:
+        """Something changed: draw at the next beat."""
+        self._pulse.set()
+
+    async def _beat(self) -> None:
+        """Draw what changed, so many times a second and no more; nothing is done while nothing changes."""
+        period = 1 / (SLOW_FPS if self.slow else FPS)
+        while True:
+            await self._wait_for_change()
+            # A terminal that lags behind gets fewer frames, not a longer queue.
+            if not self.behind:
+                self._pulse.clear()
+                self.draw_changes()
+            await asyncio.sleep(period)
+
+    async def _wait_for_change(self) -> None:
+        """Until something changed, or a shown age has grown by a second."""
+        ticking = self._ticking()
+        try:
+            async with asyncio.timeout(1.0 - self.now() % 1.0 if ticking else None):
+                await self._pulse.wait()
+        except TimeoutError:
+            pass
+
+    def _ticking(self) -> bool:
+        notice = bool(self.base.said) if self.screen_stack and self.base.is_mounted else False
+        return notice or (self.bridge is not None and self.bridge.ticking)
+
+    def draw_changes(self) -> None:
+        """Draw on the screen that is on top; others do no work."""
+        bridge, now = self.bridge, self.now()
+        changed = bridge.take_changed() if bridge else set()
+        top = self.screen
+        base = self.base
+        if bridge is not None:
+            for note in bridge.take_news()[-1:]:
+                who = f"{note.rollout}: " if note.rollout else ""
+                base.say(f"{who}{note.text}", "error" if note.level == "error" else "warn")
+            self._ring_when_over(bridge)
+        if isinstance(top, BaseScreen):
+            top.flush(changed, now)
+            top.tick()
+            if self.monotonic() - self._keys_shown >= 0.5 or not changed:
+                self._keys_shown = self.monotonic()
+                top.show_keys()
+        elif isinstance(top, Dialog):
+            top.flush(changed, now)
+
+    def _ring_when_over(self, bridge: Bridge) -> None:
+        if bridge.ticking:
+            self._was_live = True
+        elif self._was_live:
+            self._was_live = False
+            what = "engine lost" if bridge.lost else bridge.state.status
+            self.ring(f"vf-tui: {bridge.state.name} {what}")
+            if self.leaving:
+                self.leave()
+
+    def ring(self, text: str) -> None:
+        """Bell and desktop notification, unless set otherwise."""
+        if self.settings.bell:
+            self.tell_terminal("\x07" + clipboard.notification(text))
+
+    # -- what screens ask
+
+    @property
+    def base(self) -> BaseScreen:
+        """The screen below any dialog."""
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, BaseScreen):
+                return screen
+        return self._screen(RUNS)
+
+    def hidden(self, ids: Iterable[str]) -> int:
+        """How many of `ids` the list's filter hides."""
+        return self._run_screen().view.hidden(ids)
+
+    def neighbour(self, id: str | None, step: int, *, failing: bool = False) -> str | None:
+        """The rollout after or before `id` in the list's order; `failing`: that needs attention."""
+        run = self._run_screen()
+        run.view.refresh(self.state, self.state.rollouts.keys(), self.now())
+        return run.view.next_to(id, step, run.needs_attention if failing else lambda _: True)
+
+    # -- doing
+
+    def perform(self, id: str) -> None:
+        """Do what the registry calls `id`, or say why not."""
+        if self.screen is not self.base:
+            return
+        screen, action = self.base, BY_ID[id]
+        reason = action.enabled(screen.context())
+        if reason is not None:
+            screen.say(f"{action.label}: {reason}", "warn")
+            return
+        name = f"do_{id.replace('.', '_')}"
+        for owner in (screen, self.acting, self):
+            handler = getattr(owner, name, None)
+            if handler is not None:
+                handler()
+                return
+
+    async def on_event(self, event: events.Event) -> None:
+        """Remember when the last key came."""
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            self._last_key = self.monotonic()
+        await super().on_event(event)
+
+    def when_alone(self, seconds: float, act: Callable[[], None]) -> None:
+        """Do `act` if no other key comes for `seconds`: a key within a paste is none."""
+        came = self._last_key
+        self.set_timer(seconds, lambda: act() if self._last_key == came else None)
+
+    def do_app_help(self) -> None:
+        """The keys of this screen."""
+        self.push_screen(HelpScreen(self.base.context()))
+
+    def do_app_palette(self) -> None:
+        """Every action."""
+
+        def chosen(id: str | None) -> None:
+            if id is not None:
+                self.perform(id)
+
+        self.push_screen(PaletteScreen(self.base.context()), chosen)
+
+    def do_app_lock(self) -> None:
+        """Lock or unlock."""
+        self.locked = not self.locked
+        self.base.refresh_all()
+        self.base.say("read-only: nothing acts on the run" if self.locked else "read-only lock released")
+
+    def do_copy_text(self) -> None:
+        """Copy what the screen offers."""
+        self._copy(self.base.copy_text())
+
+    def do_copy_command(self) -> None:
+        """Copy the command that shows this."""
+        self._copy(self.base.copy_command())
+
+    def _copy(self, text: str) -> None:
+        if not text:
+            self.base.say("nothing to copy here", "warn")
+            return
+        copied = clipboard.copy(text, state_dir() / "copies", terminal=self.terminal is not None)
+        self.tell_terminal(copied.sequence)
+        self.base.say(copied.message)
+
+    # -- going about
+
+    def _screen(self, name: str) -> BaseScreen:
+        if not self.is_screen_installed(name):
+            self.install_screen(make_screen(name), name)
+        return cast("BaseScreen", self.get_screen(name))
+
+    def _run_screen(self) -> RunScreen:
+        return cast("RunScreen", self._screen(RUN))
+
+    def _bases(self) -> list[BaseScreen]:
+        return [self._screen(n) for n in (RUNS, RUN, FOCUS, SANDBOXES, EVENTS) if self.is_screen_installed(n)]
+
+    def go(self, name: str, *, remember: bool = True) -> None:
+        """Put a screen on top."""
+        now = self.base.SCOPE if any(isinstance(s, BaseScreen) for s in self.screen_stack) else ""
+        if name == now:
+            return
+        screen = self._screen(name)
+        if now:
+            if remember:
+                self._history = [*self._history[-8:], now]
+            self.switch_screen(name)
+        else:
+            self.push_screen(name)
+        self.call_after_refresh(screen.refresh_all)
+
+    def go_run(self, remark: str) -> None:
+        """To the run, saying why."""
+        self.go(RUN)
+        self.call_after_refresh(self._screen(RUN).say, remark, "warn")
+
+    def do_app_back(self) -> None:
+        """Escape."""
+        if self.base.back():
+            return
+        if self._history:
+            self.go(self._history.pop(), remember=False)
+        elif self.base.SCOPE in (FOCUS, SANDBOXES, EVENTS):
+            self.go(RUN, remember=False)
+        elif self.base.SCOPE == RUN:
+            self.go(RUNS, remember=False)
+
+    def do_go_runs(self) -> None:
+        """The runs."""
+        self.go(RUNS)
+
+    def do_go_run(self) -> None:
+        """The open run."""
+        self.go(RUN)
+
+    def do_go_sandboxes(self) -> None:
+        """Its sandboxes."""
+        self.go(SANDBOXES)
+
+    def do_go_events(self) -> None:
+        """Its events."""
+        self.go(EVENTS)
+
+    def do_go_focus(self) -> None:
+        """The rollout under the cursor."""
+        self._focus_on_target(None)
+
+    def do_open_output(self) -> None:
+        """What its program wrote."""
+        self._focus_on_target("output")
+
+    def do_open_details(self) -> None:
+        """Its sandbox."""
+        self._focus_on_target("sandbox")
+
+    def do_open_raw(self) -> None:
+        """Its trace."""
+        self._focus_on_target("trace")
+
+    def _focus_on_target(self, tab: str | None) -> None:
+        id = self.base.current_id()
+        if id:
+            self.focus_on(id, tab)
+
+    def focus_on(self, id: str, tab: str | None = None) -> None:
+        """Look at one rollout."""
+        screen = cast("FocusScreen", self._screen(FOCUS))
+        screen.look_at(id, tab)
+        self.go(FOCUS)
+
+    # -- leaving
+
+    def leave(self) -> None:
+        """End the app; the run goes on if its engine is another process."""
+        if self.is_live and not self.embedded:
+            self.farewell = f"run continues; come back with `{self.come_back}`"
+        self.exit(self.exit_code)
+
+    def leave_when_over(self) -> None:
+        """Leave once the run has been torn down."""
+        self.leaving = True
+        self.base.refresh_all()
+
+    def end_by_signal(self, number: signal.Signals) -> None:
+        """Told to end from outside, or the terminal hung up."""
+        code = 128 + number
+        self.ending(code)
+        if self.is_live and not self.embedded:
+            self.farewell = f"run continues; come back with `{self.come_back}`"
+        self.exit(code, return_code=code)

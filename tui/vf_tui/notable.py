@@ -1,0 +1,102 @@
+"""What is worth a line in the log of notable events, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vf_core.events import types as ev
+from vf_core.events.state import CommandView, RunState
+from vf_core.runtimes.lifecycle import State
+
+KEPT = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One line: when (Unix seconds), how bad (info, warning or error), what, and of which rollout (if any)."""
+
+    t: float
+    level: str
+    text: str
+    rollout: str = ""
+
+
+def note_of(event: ev.Event) -> Note | None:  # noqa: PLR0911, C901  one line a kind of event
+    """The line that `event` deserves; None for the everyday ones."""
+    match event:
+        case ev.RunStarted():
+            return Note(event.t, "info", f"run {event.name} started: {event.total} rollouts")
+        case ev.RunLaunching(paused=True):
+            return Note(event.t, "warning", f"launching paused{_why(event.reason)}")
+        case ev.RunLaunching():
+            return Note(event.t, "info", f"launching, {event.concurrency} at once{_why(event.reason)}")
+        case ev.RunStopping():
+            return Note(event.t, "warning", f"run is stopping{_why(event.reason)}")
+        case ev.RunFinished():
+            return Note(event.t, "info", _finished(event))
+        case ev.AttemptStarted() if event.reason != "first":
+            return Note(event.t, "info", f"attempt {event.attempt} started ({event.reason})", event.rollout)
+        case ev.AttemptFinished(outcome="error"):
+            text = f"attempt {event.attempt} failed: {event.error_type}: {event.error}"
+            return Note(event.t, "error", text, event.rollout)
+        case ev.AttemptFinished(outcome="stopped"):
+            return Note(event.t, "info", f"attempt {event.attempt} stopped", event.rollout)
+        case ev.RuntimeChanged(state="survived" | "unknown" | "failed"):
+            return _sandbox(event.t, State(event.state), event.sandbox, event.detail, event.rollout)
+        case ev.ErrorRaised():
+            return Note(event.t, "error", f"{event.kind}: {event.message}", event.rollout)
+        case ev.Log():
+            return Note(event.t, event.level, event.message, event.rollout)
+        case ev.CommandAccepted():
+            return Note(event.t, "info", _command(event.name, event.targets, event.by))
+        case ev.CommandDone() if event.message:
+            return Note(event.t, "info", f"{event.name} done: {event.message}")
+        case ev.CommandFailed():
+            return Note(event.t, "error", f"{event.name} failed: {event.message}")
+    return None
+
+
+def notes_of(state: RunState) -> list[Note]:
+    """The lines that can be told from a snapshot, for a screen that was not there when things happened."""
+    out = [Note(t, level, message, rollout) for t, level, message, rollout in state.logs]
+    for command in state.commands:
+        out += _of_command(command)
+    for r in state.rollouts.values():
+        out += [Note(t, "error", f"{kind}: {message}", r.id) for t, kind, message in r.errors]
+    for box in state.sandboxes.values():
+        for moved, t, detail in box.history:
+            if moved in (State.SURVIVED, State.UNKNOWN, State.FAILED):
+                out.append(_sandbox(t, moved, box.name, detail, box.rollout))
+    if state.started is not None:
+        out.append(Note(state.started, "info", f"run {state.name} started: {state.total} rollouts"))
+    if state.finished is not None:
+        out.append(Note(state.finished, "info", f"run {state.status}{_why(state.message)}"))
+    out.sort(key=lambda note: note.t)
+    return out[-KEPT:]
+
+
+def _why(reason: str) -> str:
+    return f": {reason}" if reason else ""
+
+
+def _finished(event: ev.RunFinished) -> str:
+    left = len(event.unconfirmed)
+    tail = f", {left} sandbox{'es' * (left > 1)} unconfirmed" if left else ""
+    return f"run {event.status}{_why(event.message)}{tail}"
+
+
+def _sandbox(t: float, state: State, name: str, detail: str, rollout: str) -> Note:
+    level = "error" if state is State.SURVIVED else "warning"
+    return Note(t, level, f"sandbox {name} {state.word}{_why(detail)}", rollout)
+
+
+def _command(name: str, targets: tuple[str, ...], by: str) -> str:
+    whom = f" {', '.join(targets[:4])}{f' and {len(targets) - 4} more' if len(targets) > 4 else ''}"
+    return f"{name}{whom if targets else ''}{f' (by {by})' if by else ''}"
+
+
+def _of_command(command: CommandView) -> list[Note]:
+    out = [Note(command.t, "info", _command(command.name, command.targets, command.by))]
+    if command.status == "failed":
+        out.append(Note(command.t, "error", f"{command.name} failed: {command.message}"))
+    return out
