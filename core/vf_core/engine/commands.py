@@ -1,0 +1,238 @@
+"""The one door for commands: each is acknowledged, carried out, and ends in an event and a reply."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from vf_core.engine.jobs import Intent, Job, announce_dequeued, confirm_gone, make_final
+from vf_core.errors import SandboxError, VfError
+from vf_core.events import types as ev
+from vf_core.events.command import COMMAND_NAMES, Reply
+from vf_core.runtimes.lifecycle import State
+
+if TYPE_CHECKING:
+    from vf_core.engine.engine import Engine
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a command did: targets that changed, and what went wrong for which target (or for the run: `""`)."""
+
+    changed: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    message: str = ""
+
+
+class Commands:
+    """Carries out commands on an engine. The last command on a rollout wins."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._ids = itertools.count(1)
+        self._run: dict[str, Callable[[Mapping[str, Any]], Awaitable[Outcome]]] = {
+            "pause": lambda args: self._pause(True),
+            "unpause": lambda args: self._pause(False),
+            "stop_all": lambda args: self._stop_all(bool(args.get("confirm", False))),
+            "set_concurrency": self._set_concurrency,
+            "shutdown": lambda args: self._shutdown(str(args.get("reason", "shut down"))),
+        }
+        self._each: dict[str, Callable[[Job, Mapping[str, Any]], Awaitable[bool]]] = {
+            "stop": lambda job, args: self.stop(job, confirm=False),
+            "confirm_stop": lambda job, args: self.stop(job, confirm=True),
+            "kill": lambda job, args: self._kill(job),
+            "restart": lambda job, args: self.restart(job, force=bool(args.get("force", False))),
+            "retry_failed": lambda job, args: self.restart(job, force=False),
+        }
+
+    async def __call__(
+        self, name: str, targets: Sequence[str] = (), args: Mapping[str, Any] | None = None, by: str = ""
+    ) -> Reply:
+        """Carry out `name`; never raises for what the command or its targets did wrong."""
+        ident = f"c{next(self._ids)}"
+        jobs = self._engine.jobs
+        if name == "retry_failed" and not targets:
+            targets = [job.spec.id for job in jobs.values() if job.result and job.result.outcome == "error"]
+        targets = tuple(dict.fromkeys(targets))
+        publish = self._engine.publish
+        publish(ev.CommandAccepted(command=ident, name=name, targets=targets, by=by))
+        problem = self._refuse(name, targets)
+        if problem:
+            publish(ev.CommandFailed(command=ident, name=name, message=problem))
+            return Reply(False, problem, (), ident)
+        try:
+            outcome = await self._carry_out(name, targets, args or {})
+        except VfError as e:
+            outcome = Outcome(failed={"": str(e)})
+        except Exception as e:
+            log.exception("command %s failed", name)
+            outcome = Outcome(failed={"": f"internal error, see engine.log: {type(e).__name__}: {e}"})
+        changed = tuple(outcome.changed)
+        if outcome.failed:
+            message = "; ".join(f"{who}: {what}" if who else what for who, what in outcome.failed.items())
+            message = message[: ev.MESSAGE_LIMIT]
+            publish(
+                ev.CommandFailed(
+                    command=ident, name=name, message=message, targets=tuple(filter(None, outcome.failed))
+                )
+            )
+            return Reply(False, message, changed, ident)
+        publish(ev.CommandDone(command=ident, name=name, changed=changed, message=outcome.message))
+        return Reply(True, outcome.message, changed, ident)
+
+    def _refuse(self, name: str, targets: Sequence[str]) -> str:
+        if name not in COMMAND_NAMES:
+            return f"no command {name!r}; there are {', '.join(COMMAND_NAMES)}"
+        if name in self._run:
+            return f"{name} is for the whole run and takes no rollouts" if targets else ""
+        unknown = [target for target in targets if target not in self._engine.jobs]
+        if unknown:
+            return f"no rollout {', '.join(unknown[:5])} in this run; `vf-tui show` lists them"
+        if not targets and name != "retry_failed":
+            return f"{name} needs at least one rollout"
+        if self._engine.ending and name in ("restart", "retry_failed"):
+            return "the run is being stopped; nothing new is launched"
+        return ""
+
+    async def _carry_out(self, name: str, targets: Sequence[str], args: Mapping[str, Any]) -> Outcome:
+        if name in self._run:
+            return await self._run[name](args)
+        outcome = Outcome()
+        act = self._each[name]
+
+        async def one(target: str) -> None:
+            try:
+                if await act(self._engine.jobs[target], args):
+                    outcome.changed.append(target)
+            except SandboxError as e:
+                outcome.failed[target] = str(e)
+
+        await asyncio.gather(*(one(target) for target in targets))
+        if not outcome.changed and not outcome.failed:
+            outcome.message = "nothing to do"
+        return outcome
+
+    # ------------------------------------------------------------------ on one rollout
+
+    async def stop(self, job: Job, *, confirm: bool) -> bool:
+        """End the rollout, and with `confirm` wait for proof that its sandboxes are gone.
+
+        Raises `SandboxError` when they can't be proven gone; it can be asked again.
+        """
+        was = job.intent
+        job.ask(Intent.STOP)
+        changed = was is Intent.RESTART
+        if job.queued and self._engine.scheduler.remove(job):
+            announce_dequeued(job, self._engine)
+            changed = True
+        attempt = job.attempt
+        if attempt is not None:
+            job.confirm = job.confirm and confirm if job.result is None else job.confirm
+            if job.result is None:
+                changed = changed or attempt.stop_reason is None
+                await attempt.stop()
+            await job.idle.wait()
+        if job.intent is Intent.STOP:
+            make_final(job, self._engine)
+        if confirm:
+            unsettled = job.unsettled
+            changed = changed or bool(unsettled)
+            self._raise(await confirm_gone(unsettled))
+            job.leftovers = job.unsettled
+        return changed
+
+    async def restart(self, job: Job, *, force: bool) -> bool:
+        """A new attempt in a new sandbox, once the old one is proven gone (`force`: whatever became of it).
+
+        Raises `SandboxError` when the old sandbox can't be proven gone: nothing is launched then.
+        """
+        if job.intent is Intent.RESTART or (job.queued and job.intent is Intent.RUN):
+            return False
+        asked = job.ask(Intent.RESTART)
+        attempt = job.attempt
+        if attempt is not None:
+            if job.result is None:
+                await attempt.stop("restarted")
+            await job.idle.wait()
+        errors = [] if force else await confirm_gone(job.unsettled)
+        if job.asked != asked:
+            return False
+        if errors:
+            job.ask(Intent.STOP)
+            make_final(job, self._engine)
+            names = ", ".join(f"{r.name} is {r.state.word}" for r in job.unsettled)
+            hint = "confirm-stop it again, or restart with force and the old one stays listed"
+            raise SandboxError(f"not restarted: {names}: {errors[0]}", hint=hint)
+        if self._engine.ending:
+            job.ask(Intent.STOP)
+            make_final(job, self._engine)
+            return False
+        job.intent, job.retries, job.reason = Intent.RUN, 0, "restart"
+        job.final = False
+        self._engine.relaunch(job)
+        return True
+
+    async def _kill(self, job: Job) -> bool:
+        stopping = [r for r in (*job.unsettled,) if r.state in (State.STOPPING, State.SENT, State.CHECKING)]
+        for runtime in stopping:
+            runtime.force()
+        return bool(stopping)
+
+    @staticmethod
+    def _raise(errors: list[SandboxError]) -> None:
+        if errors:
+            raise errors[0]
+
+    # ------------------------------------------------------------------ on the run
+
+    async def _pause(self, paused: bool) -> Outcome:
+        engine = self._engine
+        if engine.scheduler.paused == paused:
+            return Outcome(message="already paused" if paused else "not paused")
+        engine.set_launching(paused=paused, reason="by the user" if paused else "")
+        return Outcome(["run"])
+
+    async def _set_concurrency(self, args: Mapping[str, Any]) -> Outcome:
+        value = args.get("value")
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise VfError(f"concurrency must be a whole number from 1, not {value!r}")
+        if value == self._engine.scheduler.concurrency:
+            return Outcome(message=f"already {value}")
+        self._engine.set_launching(concurrency=value)
+        return Outcome(["run"], message=f"up to {value} at once")
+
+    async def _stop_all(self, confirm: bool) -> Outcome:
+        engine = self._engine
+        if engine.state.over:
+            return Outcome(message="the run is over")
+        engine.begin_stopping("by the user")
+        outcome = Outcome()
+
+        async def one(job: Job) -> None:
+            try:
+                if await self.stop(job, confirm=confirm):
+                    outcome.changed.append(job.spec.id)
+            except SandboxError as e:
+                outcome.failed[job.spec.id] = str(e)
+
+        waiting = engine.scheduler.clear()
+        for job in waiting:
+            job.ask(Intent.STOP)
+            announce_dequeued(job, engine)
+        outcome.changed += [job.spec.id for job in waiting]
+        await asyncio.gather(*(one(job) for job in engine.jobs.values() if job.active or job.unsettled))
+        return outcome
+
+    async def _shutdown(self, reason: str) -> Outcome:
+        engine = self._engine
+        first = not engine.closing
+        engine.begin_closing(reason)
+        if not engine.state.over:
+            await self._stop_all(confirm=True)
+        return Outcome(["run"] if first else [], message="" if first else "already shutting down")

@@ -1,0 +1,276 @@
+"""A whole run: rollouts through their attempts, commands through one door, and an end that names what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+from vf_core.engine.commands import Commands
+from vf_core.engine.jobs import Job, begin, confirm_gone, run_job
+from vf_core.engine.plan import Plan
+from vf_core.engine.results import Results, exit_code, is_unreachable
+from vf_core.engine.scheduler import Scheduler
+from vf_core.events import types as ev
+from vf_core.events.bus import Bus
+from vf_core.events.command import Reply
+from vf_core.events.state import RunState
+from vf_core.interception import InterceptionServer
+from vf_core.rollout import Attempt, Result, RunContext
+from vf_core.runs.layout import RunDir
+from vf_core.trace.writer import TraceWriter
+
+log = logging.getLogger(__name__)
+
+
+class Engine:
+    """Runs a plan in a run directory. Make it, `run` it once on its loop, send it commands meanwhile.
+
+    After the last rollout it stays as long as somebody watches, so that rollouts can still be restarted.
+    """
+
+    def __init__(self, plan: Plan, run_dir: RunDir, bus: Bus) -> None:
+        self.plan = plan
+        self.run_dir = run_dir
+        self.bus = bus
+        config = plan.config
+        self.jobs = {spec.id: Job(spec) for spec in plan.specs}
+        self.scheduler = Scheduler(config.max_concurrent, self._launch)
+        self.closing = False
+        self.close_reason = ""
+        self._interrupted = False
+        self._broken: str | None = None
+        self._unreachable: set[str] = set()
+        self._watched: frozenset[str] = frozenset()
+        self._viewers = 0
+        self._wake = asyncio.Event()
+        self._door = Commands(self)
+        self._results = Results(TraceWriter(run_dir.traces), self.publish, self.cannot_write)
+        self._server = InterceptionServer(config.client)
+        self._context = self._make_context()
+
+    # ------------------------------------------------------------------ what links talk to
+
+    @property
+    def state(self) -> RunState:
+        """The fold of everything published so far."""
+        return self.bus.state
+
+    @property
+    def ending(self) -> bool:
+        """Nothing new is launched any more."""
+        return self.state.status == "stopping" or self.closing
+
+    async def command(
+        self, name: str, targets: Sequence[str] = (), args: Mapping[str, Any] | None = None, by: str = ""
+    ) -> Reply:
+        """Carry out a command and wait for its end; a caller that goes away does not undo it."""
+        return await asyncio.shield(asyncio.ensure_future(self._door(name, targets, args, by)))
+
+    def trace_record(self, rollout: str, attempt: int) -> dict[str, Any] | None:
+        """The trace so far of an attempt that is under way; None when it is not (it is on disk, or not at all)."""
+        job = self.jobs.get(rollout)
+        if job is None or job.attempt is None or attempt not in (0, job.attempt.number):
+            return None
+        return job.attempt.record().to_record()
+
+    def watch(self, rollouts: frozenset[str]) -> None:
+        """The rollouts that somebody is looking at (all screens together)."""
+        changed, self._watched = rollouts ^ self._watched, rollouts
+        for rollout in changed:
+            job = self.jobs.get(rollout)
+            if job is not None and job.attempt is not None:
+                job.attempt.watched(rollout in rollouts)
+
+    def viewers(self, count: int) -> None:
+        """How many screens that may send commands are attached now."""
+        self._viewers = count
+        self._wake.set()
+
+    # ------------------------------------------------------------------ the run
+
+    async def run(self) -> int:
+        """Run to the end; returns the exit code."""
+        await self._server.start()
+        try:
+            self._announce()
+            self._results.expect(self.plan.specs)
+            self.scheduler.add(self.jobs.values())
+            while True:
+                await self.scheduler.quiet()
+                await self._finish()
+                if not await self._linger():
+                    return self.state.exit_code or 0
+        finally:
+            self.scheduler.closed = True
+            await self._results.close()
+            await self._server.stop()
+
+    def publish(self, event: ev.Event) -> None:
+        """Put an event on the bus."""
+        self.bus.publish(event)
+
+    def set_launching(
+        self, *, paused: bool | None = None, concurrency: int | None = None, reason: str = ""
+    ) -> None:
+        """Pause or unpause launching, or change how many run at once."""
+        scheduler = self.scheduler
+        if paused is not None:
+            scheduler.paused = paused
+        if concurrency is not None:
+            scheduler.concurrency = concurrency
+        self.publish(
+            ev.RunLaunching(paused=scheduler.paused, concurrency=scheduler.concurrency, reason=reason)
+        )
+        scheduler.pump()
+
+    def begin_stopping(self, reason: str) -> None:
+        """Launch nothing more."""
+        if self.state.status != "stopping" and not self.state.over:
+            self.publish(ev.RunStopping(reason=reason))
+
+    def begin_closing(self, reason: str) -> None:
+        """The engine will end once the run has."""
+        if not self.closing:
+            self.closing = True
+            self.close_reason = reason
+            self._wake.set()
+            self.begin_stopping(reason)
+
+    def interrupt(self, name: str) -> None:
+        """A signal asked for the end: graceful, visible; a further one changes nothing."""
+        if self.closing:
+            self.publish(
+                ev.Log(level="warning", message=f"{name}: already cleaning up; nothing is cut short")
+            )
+            return
+        self._interrupted = not self.state.over
+        task = asyncio.ensure_future(self.command("shutdown", (), {"reason": f"by {name}"}, by=name))
+        task.add_done_callback(_log_failure)
+
+    def relaunch(self, job: Job) -> None:
+        """Give `job` the next free place; a run that was over goes on."""
+        if self.state.over:
+            self._announce()
+        self.scheduler.add([job], first=True)
+        self._wake.set()
+
+    # ------------------------------------------------------------------ what jobs need
+
+    def new_attempt(self, job: Job) -> Attempt:
+        """Make the next attempt of `job`."""
+        return Attempt(job.spec, job.number, self._context, job.reason)
+
+    async def keep(self, job: Job, attempt: Attempt, result: Result) -> None:
+        """Write the attempt's trace and note what the exit code needs of it."""
+        if is_unreachable(attempt.trace.error):
+            self._unreachable.add(job.spec.id)
+        else:
+            self._unreachable.discard(job.spec.id)
+        await self._results.keep(attempt, result)
+
+    # ------------------------------------------------------------------ inner parts
+
+    def _make_context(self) -> RunContext:
+        config = self.plan.config
+        return RunContext(
+            run=self.run_dir.run_id,
+            config=config,
+            harness=self.plan.harness,
+            server=self._server,
+            publish=self.publish,
+            run_dir=self.run_dir,
+            watched=lambda rollout: rollout in self._watched,
+            labels={"run": self.run_dir.run_id, "host": socket.gethostname(), "pid": str(os.getpid())},
+        )
+
+    def _announce(self) -> None:
+        config, first = self.plan.config, self.state.started is None
+        agent = config.env.agent
+        caps = {
+            name: float(value)
+            for name in ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens")
+            if (value := getattr(agent, name)) is not None
+        }
+        self.publish(
+            ev.RunStarted(
+                run=self.run_dir.run_id,
+                name=config.run_name,
+                model=config.model,
+                taskset=config.env.taskset.id,
+                harness=agent.harness.id,
+                runtime=agent.runtime.type,
+                concurrency=self.scheduler.concurrency,
+                total=len(self.jobs),
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                caps=caps,
+            )
+        )
+        for job in self.jobs.values() if first else ():
+            spec = job.spec
+            self.publish(
+                ev.RolloutQueued(rollout=spec.id, task=spec.position, sample=spec.sample, name=spec.name)
+            )
+
+    def _launch(self, job: Job) -> Coroutine[Any, Any, None]:
+        attempt = begin(job, self)
+        return run_job(job, attempt, self, self.plan.config.retries.rollout, self._requeue)
+
+    def _requeue(self, job: Job) -> None:
+        self.scheduler.add([job], first=True)
+
+    async def _finish(self) -> None:
+        """Bring every sandbox to proof, and say how the run ended."""
+        left = [runtime for job in self.jobs.values() for runtime in job.unsettled]
+        if left:
+            self.publish(
+                ev.Log(level="info", message=f"waiting for proof that {len(left)} sandboxes are gone")
+            )
+            await confirm_gone(left)
+        await self._results.flush()
+        totals = self.state.totals
+        unconfirmed = tuple(sorted(r.name for job in self.jobs.values() for r in job.unsettled))
+        code = exit_code(
+            errors=totals.error,
+            max_errors=self.plan.config.max_errors,
+            unconfirmed=len(unconfirmed),
+            unreachable=bool(totals.error) and len(self._unreachable) == totals.ended,
+            interrupted=self._interrupted,
+            failed=self._broken is not None,
+        )
+        status = "failed" if self._broken else "stopped" if self.state.status == "stopping" else "completed"
+        self.publish(
+            ev.RunFinished(
+                status=status,
+                exit_code=code,
+                unconfirmed=unconfirmed,
+                message=self._broken or self.close_reason,
+            )
+        )
+
+    async def _linger(self) -> bool:
+        """Wait while somebody watches; True when a restart gave the run more to do."""
+        while self._viewers > 0 and not self.closing:
+            if self.scheduler.active or self.scheduler.waiting:
+                return True
+            self._wake.clear()
+            await self._wake.wait()
+        return bool(self.scheduler.active or self.scheduler.waiting)
+
+    def cannot_write(self, error: Exception) -> None:
+        """Results can't be kept: launch nothing more, and end what runs."""
+        if self._broken is None:
+            what = error.strerror if isinstance(error, OSError) else None
+            self._broken = f"cannot write to {self.run_dir.path}: {what or error}"
+            self.publish(ev.Log(level="error", message=f"{self._broken}; the run is being stopped"))
+            task = asyncio.ensure_future(self.command("shutdown", (), {"reason": self._broken}))
+            task.add_done_callback(_log_failure)
+
+
+def _log_failure(task: asyncio.Future[Reply]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("a command failed unexpectedly", exc_info=error)

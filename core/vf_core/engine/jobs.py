@@ -1,0 +1,169 @@
+"""A rollout as the engine handles it: its attempts one after another, and the last thing that was asked of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from vf_core.errors import SandboxError
+from vf_core.eval_config import RolloutRetryConfig
+from vf_core.events import types as ev
+from vf_core.rollout import Attempt, Result, RolloutSpec
+from vf_core.runtimes.base import Runtime
+from vf_core.runtimes.lifecycle import State
+
+log = logging.getLogger(__name__)
+
+
+class Intent(StrEnum):
+    """The last thing that was asked of a rollout; a stop is never undone by a retry."""
+
+    RUN = "run"
+    STOP = "stop"
+    RESTART = "restart"
+
+
+@dataclass(slots=True)
+class Job:
+    """One rollout. `active` from the launch of an attempt until its teardown is over."""
+
+    spec: RolloutSpec
+    intent: Intent = Intent.RUN
+    asked: int = 0
+    number: int = 0
+    retries: int = 0
+    reason: str = "first"
+    queued: bool = True
+    attempt: Attempt | None = None
+    result: Result | None = None
+    leftovers: list[Runtime] = field(default_factory=list)
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+    confirm: bool = True
+    final: bool = True
+
+    def __post_init__(self) -> None:
+        self.idle.set()
+
+    @property
+    def active(self) -> bool:
+        """An attempt is under way, or its sandbox is being torn down."""
+        return not self.idle.is_set()
+
+    @property
+    def unsettled(self) -> list[Runtime]:
+        """Sandboxes of this rollout that are not proven gone."""
+        return [runtime for runtime in self.leftovers if not runtime.state.settled]
+
+    def ask(self, intent: Intent) -> int:
+        """Note what is asked now; returns a number that tells whether something newer was asked since."""
+        self.intent = intent
+        self.asked += 1
+        return self.asked
+
+
+class Host(Protocol):
+    """What a job needs of the engine."""
+
+    def publish(self, event: ev.Event) -> None:
+        """Put an event on the bus."""
+
+    def new_attempt(self, job: Job) -> Attempt:
+        """Make the next attempt of `job`; its number is already counted up."""
+
+    async def keep(self, job: Job, attempt: Attempt, result: Result) -> None:
+        """Write the attempt's trace."""
+
+
+def retry_wanted(job: Job, result: Result, policy: RolloutRetryConfig) -> bool:
+    """Whether the rollout is tried again by itself: it errored, nobody asked for anything, and policy allows."""
+    if result.outcome != "error" or job.intent is not Intent.RUN or job.retries >= policy.max_retries:
+        return False
+    if result.error_type in policy.exclude:
+        return False
+    return not policy.include or result.error_type in policy.include
+
+
+def begin(job: Job, host: Host) -> Attempt:
+    """Make the next attempt of `job`, so that it can be stopped from this moment on."""
+    job.idle.clear()
+    job.queued = False
+    job.number += 1
+    job.confirm = True
+    job.result = None
+    attempt = job.attempt = host.new_attempt(job)
+    job.leftovers = [*job.unsettled, attempt.runtime]
+    return attempt
+
+
+async def run_job(
+    job: Job, attempt: Attempt, host: Host, policy: RolloutRetryConfig, requeue: Callable[[Job], None]
+) -> None:
+    """Run `attempt` of `job` to its end, teardown included, and requeue the job when it is to be retried."""
+    retry = False
+    try:
+        result = job.result = await attempt.run()
+        retry = retry_wanted(job, result, policy)
+        _announce(job, host, attempt.number, result, final=not retry and job.intent is not Intent.RESTART)
+        settled = await attempt.teardown(confirm=job.confirm)
+        if retry and not (settled and attempt.runtime.state.settled):
+            # Another sandbox beside one that may still be there is a decision for the user.
+            retry = False
+            _announce(job, host, attempt.number, result, final=True)
+        await host.keep(job, attempt, result)
+    finally:
+        job.attempt = None
+        job.leftovers = job.unsettled
+        job.idle.set()
+    if retry and job.intent is Intent.RUN:
+        job.retries += 1
+        job.reason = "retry"
+        requeue(job)
+
+
+def make_final(job: Job, host: Host) -> None:
+    """Another attempt was announced and will not come: the last result stands."""
+    if job.result is not None and not job.final:
+        _announce(job, host, job.number, job.result, final=True)
+
+
+def _announce(job: Job, host: Host, number: int, result: Result, *, final: bool) -> None:
+    job.final = final
+    host.publish(
+        ev.AttemptFinished(
+            rollout=job.spec.id,
+            attempt=number,
+            outcome=result.outcome,
+            stop_condition=result.stop_condition,
+            reward=result.reward,
+            error_type=result.error_type,
+            error=result.error,
+            final=final,
+        )
+    )
+
+
+def announce_dequeued(job: Job, host: Host) -> None:
+    """A rollout that waited for a place will not get one."""
+    job.queued = False
+    job.result = Result("stopped", "user_stopped")
+    _announce(job, host, job.number, job.result, final=True)
+
+
+async def confirm_gone(runtimes: list[Runtime]) -> list[SandboxError]:
+    """Bring every sandbox of `runtimes` to proof, in parallel; returns what stood in the way."""
+
+    async def one(runtime: Runtime) -> SandboxError | None:
+        if runtime.state is State.NEW:
+            return None
+        try:
+            await runtime.stop_confirmed()
+        except SandboxError as e:
+            return e
+        return None
+
+    results = await asyncio.gather(*(one(runtime) for runtime in runtimes))
+    return [error for error in results if error is not None]

@@ -1,0 +1,87 @@
+"""From a config to everything that a run needs, checked before anything is started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from vf_core.errors import ConfigError, VfError
+from vf_core.eval_config import EvalConfig
+from vf_core.harnesses.base import Harness
+from vf_core.plugins import load_class
+from vf_core.rollout import RolloutSpec
+from vf_core.tasks import Task
+from vf_core.tasks.scoring import group_rewards
+from vf_core.text import one_line
+
+_NAME_LIMIT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A config with its harness and its rollouts, in the order in which they are queued."""
+
+    config: EvalConfig
+    harness: Harness[Any]
+    specs: list[RolloutSpec]
+
+
+def make_plan(config: EvalConfig) -> Plan:
+    """Load the harness and the tasks of `config`. It may block (data files, plugins): call it in a thread.
+
+    Raises `ConfigError` or `PluginError` for what can't run; an error inside a taskset says which.
+    """
+    env = config.env
+    harness: Harness[Any] = load_class("harness", env.agent.harness.id)(env.agent.harness)
+    harness.validate()
+    taskset = load_class("taskset", env.taskset.id)(env.taskset)
+    try:
+        tasks = list(taskset.select(config.num_tasks, config.shuffle, config.seed))
+    except VfError:
+        raise
+    except Exception as e:
+        raise ConfigError(
+            f"taskset {env.taskset.id!r} did not load: {type(e).__name__}: {e}", key="env.taskset"
+        ) from e
+    if not tasks:
+        raise ConfigError(f"taskset {env.taskset.id!r} has no tasks", key="env.taskset")
+    for task in tasks:
+        _check(task, harness, config)
+    specs = [
+        RolloutSpec(
+            id=f"{position:04d}-{sample}",
+            task=task,
+            position=position,
+            sample=sample,
+            name=one_line(task.data.name or "", limit=_NAME_LIMIT) or f"task {task.data.idx}",
+        )
+        for position, task in enumerate(tasks)
+        for sample in range(config.num_rollouts)
+    ]
+    return Plan(config, harness, specs)
+
+
+def _check(task: Task[Any, Any, Any], harness: Harness[Any], config: EvalConfig) -> None:
+    """Refuse a task that can't run with this harness, runtime or number of rollouts."""
+    kind = config.env.agent.runtime.type
+    name = task.data.name or task.data.idx
+    if kind == "subprocess" and (task.data.image is not None or task.NEEDS_CONTAINER):
+        raise ConfigError(
+            f"task {name!r} needs a container"
+            + (f" (image {task.data.image!r})" if task.data.image else "")
+            + ", and runtime 'subprocess' has none",
+            key="env.agent.runtime.type",
+            hint="choose a runtime with containers",
+        )
+    if group_rewards(task) and config.num_rollouts < 2:
+        raise ConfigError(
+            f"task {name!r} has group rewards, which compare rollouts of one task",
+            key="num_rollouts",
+            hint="set it to 2 or more",
+        )
+    try:
+        harness.resolve_prompt(task.data)
+    except VfError:
+        raise
+    except ValueError as e:
+        raise ConfigError(f"task {name!r}: {e}", key="env.taskset") from e

@@ -1,0 +1,91 @@
+"""Who runs next: a queue, a number of places, and whether launching is paused."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from vf_core.engine.jobs import Job
+
+log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """Launches queued jobs while there are places. `launch` runs one attempt; it must not raise for a job's sake."""
+
+    def __init__(self, concurrency: int, launch: Callable[[Job], Coroutine[Any, Any, None]]) -> None:
+        self.concurrency = concurrency
+        self.paused = False
+        self.closed = False
+        self._launch = launch
+        self._queue: deque[Job] = deque()
+        self._running: set[asyncio.Task[None]] = set()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    @property
+    def active(self) -> int:
+        """Attempts under way, teardown included."""
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Jobs without a place."""
+        return len(self._queue)
+
+    def add(self, jobs: Iterable[Job], *, first: bool = False) -> None:
+        """Queue `jobs`, behind the others or (`first`) before them."""
+        for job in jobs:
+            job.queued = True
+            if first:
+                self._queue.appendleft(job)
+            else:
+                self._queue.append(job)
+        self.pump()
+
+    def remove(self, job: Job) -> bool:
+        """Take `job` out of the queue; False when it is not there."""
+        try:
+            self._queue.remove(job)
+        except ValueError:
+            return False
+        job.queued = False
+        self._note_quiet()
+        return True
+
+    def clear(self) -> list[Job]:
+        """Empty the queue at once and return what was in it."""
+        jobs = list(self._queue)
+        self._queue.clear()
+        self._note_quiet()
+        return jobs
+
+    def pump(self) -> None:
+        """Launch what may be launched now."""
+        while self._queue and not self.paused and not self.closed and self.active < self.concurrency:
+            job = self._queue.popleft()
+            job.queued = False
+            job.idle.clear()
+            task = asyncio.create_task(self._launch(job), name=f"job {job.spec.id}")
+            self._running.add(task)
+            task.add_done_callback(self._ended)
+        self._note_quiet()
+
+    async def quiet(self) -> None:
+        """Wait until nothing runs and nothing is queued."""
+        await self._quiet.wait()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s ended unexpectedly", task.get_name(), exc_info=error)
+        self.pump()
+
+    def _note_quiet(self) -> None:
+        if self._queue or self._running:
+            self._quiet.clear()
+        else:
+            self._quiet.set()

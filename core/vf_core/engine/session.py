@@ -1,0 +1,80 @@
+"""An engine with everything around it: the plan, the bus, what is written down, and the socket screens come by."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vf_core import __version__
+from vf_core.engine.engine import Engine
+from vf_core.engine.plan import make_plan
+from vf_core.errors import RunDirError
+from vf_core.eval_config import EvalConfig
+from vf_core.events.bus import Bus
+from vf_core.link.base import EnginePort
+from vf_core.link.server import PROTOCOL, SocketServer
+from vf_core.runs.layout import RunDir, write_private
+from vf_core.runs.recorder import Recorder
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class EngineSession:
+    """A ready engine; `run` it once. `socket` is None when it serves none."""
+
+    engine: Engine
+    socket: Path | None
+
+    @staticmethod
+    @asynccontextmanager
+    async def open(config: EvalConfig, run_dir: RunDir, *, serve: bool) -> AsyncIterator[EngineSession]:
+        """Check `config`, then make the engine and what belongs to it in `run_dir`; everything is closed at the end.
+
+        Raises `ConfigError` before anything is started, `RunDirError` when nothing can be written.
+        """
+        plan = await asyncio.to_thread(make_plan, config)
+        try:
+            write_private(run_dir.config, config.to_toml().encode())
+        except OSError as e:
+            raise RunDirError(f"cannot write {run_dir.config}: {e.strerror or e}") from e
+        bus = Bus()
+        bus.bind(asyncio.get_running_loop())
+        engine = Engine(plan, run_dir, bus)
+        async with AsyncExitStack() as stack:
+            server = None
+            if serve:
+                server = await stack.enter_async_context(SocketServer(engine, run_dir))
+            recorder = Recorder(
+                run_dir,
+                bus,
+                version=__version__,
+                protocol=PROTOCOL,
+                socket=server.path if server else None,
+                on_error=engine.cannot_write,
+            )
+            stack.push_async_callback(recorder.close)
+            yield EngineSession(engine, server.path if server else None)
+            bus.close()
+
+    async def run(self) -> int:
+        """Run to the end; the exit code."""
+        return await self.engine.run()
+
+
+def embedded(
+    config: EvalConfig, run_dir: RunDir
+) -> Callable[[Callable[[EnginePort], None]], Awaitable[None]]:
+    """The `main` of an `EngineThread`: the same engine on a thread and loop of its own, in this process."""
+
+    async def main(up: Callable[[EnginePort], None]) -> None:
+        async with EngineSession.open(config, run_dir, serve=sys.platform != "win32") as session:
+            up(session.engine)
+            await session.run()
+
+    return main

@@ -1,0 +1,86 @@
+"""Starting an engine as its own process, from a program that may end before it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from vf_core.errors import ConfigError, LinkError
+from vf_core.eval_config import EvalConfig
+from vf_core.runs.layout import RunDir
+
+START_TIMEOUT = 120.0
+"""Seconds for plugins to load and data to be read before a start counts as failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHandle:
+    """A started engine: its process, the socket it listens on, and the child handle to wait with."""
+
+    pid: int
+    socket: Path
+    process: subprocess.Popen[bytes]
+
+
+def start_engine(config: EvalConfig, run_dir: RunDir, *, timeout: float = START_TIMEOUT) -> EngineHandle:
+    """Start an engine for `config` in `run_dir` and wait until it listens.
+
+    Raises `ConfigError` when it refuses the config, `LinkError` when it fails or does not answer in time.
+    """
+    reader, writer = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vf_core.engine", str(run_dir.path), str(writer)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(writer,),
+            start_new_session=True,
+        )
+    finally:
+        os.close(writer)
+    try:
+        # The whole config goes by pipe: what the saved one masks must not pass through argv or a file.
+        payload = json.dumps({"config": config.to_dict()}).encode()
+        assert process.stdin is not None  # noqa: S101
+        try:
+            process.stdin.write(payload)
+            process.stdin.close()
+        except BrokenPipeError:
+            pass  # it ended already: what it said on the pipe tells why
+        answer = _read_answer(reader, timeout)
+    finally:
+        os.close(reader)
+    if answer is None:
+        code = process.poll()
+        what = f"ended with exit code {code}" if code is not None else f"did not start within {timeout:g} s"
+        if code is None:
+            process.terminate()
+        raise LinkError(f"the engine {what}", hint=f"see {run_dir.engine_log}")
+    if "error" in answer:
+        process.wait(timeout=30)
+        if answer.get("kind") == "internal":
+            raise LinkError(f"the engine failed: {answer['error']}", hint=f"see {run_dir.engine_log}")
+        raise ConfigError(str(answer["error"]))
+    return EngineHandle(int(answer["pid"]), Path(answer["socket"]), process)
+
+
+def _read_answer(fd: int, timeout: float) -> dict[str, str] | None:
+    """The engine's one line; None when it ended or time is up before."""
+    deadline, data = time.monotonic() + timeout, b""
+    while not data.endswith(b"\n"):
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([fd], [], [], left)[0]:
+            return None
+        chunk = os.read(fd, 65536)
+        if not chunk:
+            return None
+        data += chunk
+    answer: dict[str, str] = json.loads(data)
+    return answer

@@ -1,0 +1,398 @@
+"""One attempt of one rollout: one sandbox, one program run, one trace, through its phases.
+
+An attempt never raises for what goes wrong in it: failures are recorded on its trace under the boundary they
+crossed. It owns its runtime; whoever started it tears it down with `teardown`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from vf_core.errors import HarnessError, RolloutError, SandboxError, TaskError, boundary
+from vf_core.eval_config import EvalConfig
+from vf_core.events import types as ev
+from vf_core.harnesses.base import ExitMeaning, Harness, ModelContext
+from vf_core.runtimes import make_runtime
+from vf_core.runtimes.base import ProgramResult, Runtime
+from vf_core.runtimes.lifecycle import State, Transition
+from vf_core.tasks import Task, stop_hooks
+from vf_core.tasks.scoring import invoke, score
+from vf_core.trace.record import Trace, new_trace
+
+if TYPE_CHECKING:
+    from vf_core.interception import InterceptionServer, Session
+    from vf_core.runs.layout import RunDir
+    from vf_core.runs.output import OutputLog
+
+log = logging.getLogger(__name__)
+
+# A program that was told to stop gets this long to be seen ending before its phase is cancelled.
+_STOP_PATIENCE = 3.0
+# Code that swallows its cancellation is asked again this often, then left behind.
+_CANCEL_TRIES = 3
+_CANCEL_PATIENCE = 1.5
+_OUTPUT_TAIL = 2_000
+_KILLED = 128 + 9
+_LIVE_CHUNK = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSpec:
+    """Sample number `sample` of the task at `position` of the run. `id` is unique in the run and safe as a path."""
+
+    id: str
+    task: Task[Any, Any, Any]
+    position: int
+    sample: int
+    name: str
+
+
+@dataclass(slots=True)
+class RunContext:
+    """What all attempts of a run share."""
+
+    run: str
+    config: EvalConfig
+    harness: Harness[Any]
+    server: InterceptionServer
+    publish: Callable[[ev.Event], None]
+    run_dir: RunDir
+    watched: Callable[[str], bool]
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How an attempt ended. `outcome`: completed, declined, stopped or error."""
+
+    outcome: str
+    stop_condition: str = ""
+    reward: float | None = None
+    error_type: str = ""
+    error: str = ""
+
+
+class Attempt:
+    """Drives one attempt. `run` once, `stop` at any time and as often as asked, then `teardown`."""
+
+    def __init__(self, spec: RolloutSpec, number: int, context: RunContext, reason: str = "first") -> None:
+        self.spec = spec
+        self.number = number
+        self.reason = reason
+        self.context = context
+        config = context.config
+        self.trace: Trace[Any, Any] = new_trace(
+            task_type=type(spec.task).__name__,
+            data=spec.task.data,
+            model=config.model,
+            sampling=config.sampling,
+            harness=context.harness.config,
+            run=context.run,
+        )
+        agent = config.env.agent
+        self.runtime: Runtime = make_runtime(
+            agent.runtime,
+            name=f"vf-{context.run[:8]}-{spec.id}-a{number}",
+            labels={**context.labels, "rollout": spec.id, "attempt": str(number)},
+            observer=self._observe,
+        )
+        self.phase = ""
+        self.stop_reason: str | None = None
+        self.exit: ExitMeaning | None = None
+        self.exit_code: int | None = None
+        self._lifecycle: list[dict[str, Any]] = []
+        self._work: asyncio.Task[None] | None = None
+        self._session: Session | None = None
+        self._abandoned = asyncio.Event()
+        self._stopping: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------------ what the engine calls
+
+    async def run(self) -> Result:
+        """Go through the phases up to the result; the sandbox is still there afterwards."""
+        self._emit(ev.AttemptStarted, trace=self.trace.id, reason=self.reason)
+        self._work = asyncio.create_task(self._phases(), name=f"rollout {self.spec.id}")
+        gone = asyncio.create_task(self._abandoned.wait())
+        await asyncio.wait({self._work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        gone.cancel()
+        self._close_session()
+        if self._work.done() and not self._work.cancelled():
+            self._record_failure(self._work.exception())
+        if self.stop_reason is not None:
+            self.trace.stop("user_stopped")
+        self.trace.is_completed = True
+        self.trace.split_generation()
+        return self._result()
+
+    async def stop(self, reason: str = "stopped") -> None:
+        """End what is under way; returns when it has ended. Idempotent, and shielded from its caller."""
+        if self.stop_reason is None:
+            self.stop_reason = reason
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def teardown(self, *, confirm: bool) -> bool:
+        """Stop the sandbox, and with `confirm` wait for proof. True when its state asks for nothing more."""
+        if self.runtime.state is not State.NEW:
+            self._enter("teardown")
+        try:
+            if confirm:
+                await self.runtime.stop_confirmed()
+            else:
+                await self.runtime.stop()
+        except SandboxError as e:
+            self._emit(ev.ErrorRaised, kind=type(e).__name__, message=str(e)[: ev.MESSAGE_LIMIT])
+            return False
+        return True
+
+    def watched(self, watched: bool) -> None:
+        """Whether somebody looks at this rollout while it generates."""
+        if self._session is not None:
+            self._session.emit_live = watched
+
+    def record(self) -> Trace[Any, Any]:
+        """The trace with all that is known now of its sandbox and its program."""
+        trace = self.trace
+        trace.runtime = self.runtime.info()
+        trace.extra.update(
+            rollout=self.spec.id,
+            position=self.spec.position,
+            sample=self.spec.sample,
+            attempt=self.number,
+            reason=self.reason,
+            outcome=self._result().outcome if self.trace.is_completed else "",
+            exit_code=self.exit_code,
+            exit_meaning=self.exit.text if self.exit else None,
+            sandbox=self.runtime.name,
+            lifecycle=list(self._lifecycle),
+        )
+        return trace
+
+    # ------------------------------------------------------------------ stopping
+
+    async def _stop(self) -> None:
+        work = self._work
+        if work is None or work.done():
+            return
+        if self._session is not None:
+            self._session.close()
+        if self.phase == "running":
+            # The program is told first, so that its own exit code is seen.
+            try:
+                await self.runtime.stop()
+            except SandboxError as e:
+                log.warning("rollout %s: %s", self.spec.id, e)
+            await asyncio.wait({work}, timeout=_STOP_PATIENCE)
+        for _ in range(_CANCEL_TRIES):
+            if work.done():
+                return
+            work.cancel()
+            await asyncio.wait({work}, timeout=_CANCEL_PATIENCE)
+        if not work.done():
+            log.error("rollout %s: %s does not end when cancelled; left behind", self.spec.id, self.phase)
+            self._abandoned.set()
+
+    # ------------------------------------------------------------------ phases
+
+    async def _phases(self) -> None:
+        context, runtime = self.context, self.runtime
+        # A copy of its own: what hooks change on it stays in this attempt.
+        task = self.trace.own_task(self.spec.task)
+        timing = self.trace.timing
+        available = {"trace": self.trace, "runtime": runtime, "task": task.data}
+        async with self._phase("boot", timing.boot):
+            await runtime.start()
+        async with self._phase("setup", timing.setup, self._seconds("setup"), TaskError):
+            async with boundary(TaskError, "task setup"):
+                await invoke(task.setup, available)
+            async with boundary(HarnessError, f"harness {context.harness.config.id!r} setup"):
+                await context.harness.setup(runtime)
+        async with self._phase("running", timing.generation):
+            await self._run_program()
+        async with (
+            self._phase("finalize", timing.finalize, self._seconds("finalize"), TaskError),
+            boundary(TaskError, "task finalize"),
+        ):
+            await invoke(task.finalize, available)
+        async with self._phase("scoring", timing.scoring, self._seconds("scoring"), TaskError):
+            await score(self.spec.task, context.harness, self.trace, runtime)
+        self._emit(
+            ev.Scored,
+            reward=self.trace.score,
+            rewards=dict(self.trace.rewards),
+            metrics=dict(self.trace.metrics),
+        )
+
+    @asynccontextmanager
+    async def _phase(
+        self, name: str, span: Any, seconds: float | None = None, error: type[RolloutError] = RolloutError
+    ) -> AsyncIterator[None]:
+        """Announce a phase, stamp its span, and hold it to its limit."""
+        if self.stop_reason is not None:
+            raise asyncio.CancelledError
+        self._enter(name)
+        span.start = time.time()
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                yield
+        except TimeoutError as e:
+            if limit.expired():
+                raise error(f"{name} timed out after {seconds:g} s") from e
+            raise
+        finally:
+            span.end = time.time()
+
+    def _seconds(self, stage: str) -> float | None:
+        """The limit of a stage: the config's, else the task's own."""
+        own = getattr(self.context.config.env.agent.timeout, stage)
+        if own is not None:
+            return float(own)
+        theirs = getattr(self.spec.task.data.timeout, "harness" if stage == "rollout" else stage)
+        return None if theirs is None else float(theirs)
+
+    async def _run_program(self) -> None:
+        from vf_core.interception import Limits, Session
+
+        context, agent = self.context, self.context.config.env.agent
+        harness = context.harness
+        session = self._session = Session(
+            rollout=self.spec.id,
+            attempt=self.number,
+            trace=self.trace,
+            model=context.config.model,
+            sampling=context.config.sampling,
+            limits=Limits(
+                max_turns=agent.max_turns,
+                max_input_tokens=agent.max_input_tokens,
+                max_output_tokens=agent.max_output_tokens,
+                max_total_tokens=agent.max_total_tokens,
+            ),
+            stops=stop_hooks(self.spec.task),
+            emit=context.publish,
+            emit_live=context.watched(self.spec.id),
+        )
+        secret = context.server.register(session)
+        seconds = self._seconds("rollout")
+        self._emit(ev.ProgramStarted, program=harness.config.id)
+        started = time.monotonic()
+        output = context.run_dir.open_output(self.spec.id, self.number)
+        try:
+            async with (
+                asyncio.timeout(seconds) as limit,
+                boundary(HarnessError, f"harness {harness.config.id!r}"),
+            ):
+                result = await harness.launch(
+                    ModelContext(model=context.config.model, sampling=context.config.sampling),
+                    self.trace,
+                    self.runtime,
+                    self.runtime.host_url(context.server.base_url),
+                    secret,
+                    {},
+                    self._sink(output),
+                )
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self.trace.stop("harness_timeout")
+            meaning = ExitMeaning("failed", f"timeout after {seconds:g} s")
+            self._exited(_KILLED, meaning, time.monotonic() - started)
+            return
+        finally:
+            self._close_session()
+            await output.close()
+        meaning = harness.exit_meaning(result.exit_code)
+        self._exited(result.exit_code, meaning, time.monotonic() - started)
+        self._judge(result, meaning, session)
+
+    def _judge(self, result: ProgramResult, meaning: ExitMeaning, session: Session) -> None:
+        """What the program's end means for the rollout. The cause that was seen here goes before its exit code."""
+        if self.stop_reason is not None or self.trace.stop_condition is not None:
+            return
+        if session.error is not None:
+            raise session.error
+        if meaning.kind == "failed":
+            detail = (result.stderr or result.stdout).strip()[-_OUTPUT_TAIL:] or "it printed nothing"
+            raise HarnessError(f"harness {self.context.harness.config.id!r}: {meaning.text}: {detail}")
+        self.trace.stop("agent_declined" if meaning.kind == "declined" else "agent_completed")
+
+    # ------------------------------------------------------------------ small parts
+
+    def _exited(self, code: int, meaning: ExitMeaning, seconds: float) -> None:
+        self.exit, self.exit_code = meaning, code
+        self._emit(ev.ProgramExited, code=code, meaning=meaning.text, kind=meaning.kind, seconds=seconds)
+
+    def _sink(self, output: OutputLog) -> Callable[[str, bytes], None]:
+        watched, rollout = self.context.watched, self.spec.id
+
+        def sink(stream: str, data: bytes) -> None:
+            output.write(stream, data)
+            if watched(rollout):
+                text = data[-_LIVE_CHUNK:].decode(errors="replace")
+                self._emit(ev.OutputChunk, stream=stream, text=text)
+
+        return sink
+
+    def _close_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+            self.context.server.unregister(session.secret)
+
+    def _record_failure(self, error: BaseException | None) -> None:
+        if error is None or self.stop_reason is not None:
+            return
+        if not isinstance(error, Exception):
+            raise error
+        if not isinstance(error, RolloutError):
+            log.error("rollout %s: unexpected error", self.spec.id, exc_info=error)
+        self.trace.capture_error(error)
+        self._emit(
+            ev.ErrorRaised,
+            kind=type(error).__name__,
+            message=str(error)[: ev.MESSAGE_LIMIT],
+            status_code=getattr(error, "status_code", None),
+        )
+
+    def _result(self) -> Result:
+        trace = self.trace
+        condition = trace.stop_condition or ""
+        if self.stop_reason is not None:
+            return Result("stopped", condition)
+        error = trace.error
+        if error is not None:
+            return Result("error", condition, error_type=error.type, error=error.message[: ev.MESSAGE_LIMIT])
+        outcome = "declined" if condition == "agent_declined" else "completed"
+        return Result(outcome, condition, trace.score)
+
+    def _enter(self, phase: str) -> None:
+        self.phase = phase
+        self._emit(ev.PhaseChanged, phase=phase)
+
+    def _emit(self, event: type[ev.RolloutEvent], **fields: Any) -> None:
+        if self._abandoned.is_set() and self.phase != "teardown":
+            return
+        self.context.publish(event(rollout=self.spec.id, attempt=self.number, **fields))
+
+    def _observe(self, move: Transition) -> None:
+        self._lifecycle.append(
+            {k: v for k, v in (("state", move.state.value), ("t", move.t), ("proof", move.proof)) if v}
+        )
+        self.context.publish(
+            ev.RuntimeChanged(
+                rollout=self.spec.id,
+                attempt=self.number,
+                sandbox=move.sandbox,
+                kind=move.kind,
+                state=move.state.value,
+                id=move.id,
+                proof=move.proof,
+                detail=move.detail[: ev.MESSAGE_LIMIT],
+            )
+        )
