@@ -1,0 +1,1 @@
+"""Built-in tasksets, one module each."""
