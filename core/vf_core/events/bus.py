@@ -25,7 +25,6 @@ CAPACITY = 8_192
 
 E = TypeVar("E", bound=ev.Event)
 Sink = Callable[[ev.Event], None]
-_stamp = object.__setattr__
 
 
 def steady_clock() -> Callable[[], float]:
@@ -67,13 +66,12 @@ class Bus:
         A live event is held for at most `live_interval` seconds and merged with its like; a durable event of
         the same rollout lets it go first, so that the order stays.
         """
-        _stamp(event, "t", self._clock())
         if not event.durable:
-            self._hold(event)
+            self._hold(ev.stamp(event, t=self._clock()))
             return event
         if self._live and isinstance(event, ev.RolloutEvent) and event.rollout in self._live:
             self._release(event.rollout)
-        _stamp(event, "seq", self.state.seq + 1)
+        ev.stamp(event, seq=self.state.seq + 1, t=self._clock())
         apply(self.state, event)
         for sink in self._sinks:
             sink(event)
@@ -205,11 +203,16 @@ class Subscription:
         if self.lost:
             return
         if len(self._queue) >= self._capacity:
-            self.lost = True
-            self._queue.clear()
-            self._stale.clear()
+            self.lose()
         else:
             self._queue.append(event)
+            self.ready.set()
+
+    def lose(self) -> None:
+        """Forget what waits: the reader needs a snapshot."""
+        self.lost = True
+        self._queue.clear()
+        self._stale.clear()
         self.ready.set()
 
     def put_live(self, event: ev.RolloutEvent) -> None:

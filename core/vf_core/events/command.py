@@ -17,18 +17,17 @@ CommandName = Literal[
     "set_concurrency",
     "shutdown",
 ]
-"""stop, confirm_stop, kill, restart(force: bool): on `targets` (rollout ids). retry_failed: on `targets`, or on
-all that errored. pause, unpause, stop_all(confirm: bool), set_concurrency(value: int), shutdown(reason: str): on
-the run."""
+"""On `targets` (rollout ids): stop, confirm_stop, kill, restart(force: bool); retry_failed without targets
+means all that errored. On the run: pause, unpause, stop_all(confirm: bool), set_concurrency(value: int),
+shutdown(reason: str)."""
 
 COMMAND_NAMES: tuple[str, ...] = get_args(CommandName)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """How a command ended. `changed`: the rollouts (or `("run",)`) on which it did something; empty on a repeat.
-
-    `message` is for the user: what happened, and when not `ok` what to do. `id` is the command's in the journal.
+    """How a command ended. `changed`: the rollouts (or `("run",)`) on which it did something; empty on a
+    repeat. `message` is for the user: what happened, and when not `ok` what to do. `id` is the journal's.
     """
 
     ok: bool

@@ -29,19 +29,16 @@ class LineReader:
 
         Empty at the end of the file. Raises OSError when it cannot be read.
         """
+        parts: list[bytes] = []
         with self.path.open("rb") as file:
             file.seek(self.offset)
-            data = file.read(limit)
-            end = data.rfind(b"\n")
-            while end < 0:
-                more = file.read(limit)
-                if not more:
-                    return []
-                found = more.rfind(b"\n")
-                end = found if found < 0 else len(data) + found
-                data += more
-        self.offset += end + 1
-        return data[:end].split(b"\n")
+            while (data := file.read(limit)) and b"\n" not in data:
+                parts.append(data)
+        if not data:
+            return []
+        whole = b"".join((*parts, data[: data.rindex(b"\n")]))
+        self.offset += len(whole) + 1
+        return whole.split(b"\n")
 
     def rest(self) -> bytes:
         """What stands behind the last line read: to be called at the end of the file."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 EVENT_VERSION = 1
 
@@ -30,6 +30,16 @@ class Event:
     durable: ClassVar[bool] = True
     seq: int = 0
     t: float = 0.0
+
+
+E = TypeVar("E", bound=Event)
+
+
+def stamp(event: E, *, seq: int = 0, t: float) -> E:
+    """Give `event` its number and time, in place: once, before anybody else sees it."""
+    object.__setattr__(event, "seq", seq)
+    object.__setattr__(event, "t", t)
+    return event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,11 @@ from vf_core.link.base import EnginePort
 
 INTERVAL = 0.1
 """Seconds between two batches to one viewer, at least."""
-BATCH = 2_000
+FAREWELL = 2.0
+"""Seconds that an engine which has ended waits for its viewers to hear the last of it."""
+CHUNK = 50
+"""Rollouts in one part of a snapshot."""
+BATCH = 1_000
 """Events in one batch, at most."""
 
 
@@ -61,7 +65,7 @@ class Feed:
         # Between chunks the loop gets its turn; between `finish` and `fresh` nothing may happen.
         dumping = Dumping(self._bus.state)
         first = True
-        while (chunk := dumping.chunk()) is not None:
+        while (chunk := dumping.chunk(CHUNK)) is not None:
             yield Part(chunk, first, False)
             first = False
             await asyncio.sleep(0)
@@ -73,6 +77,10 @@ class Feed:
         """See `Link.watch`."""
         self._subscription.watch(rollouts)
         self._tell()
+
+    def resync(self) -> None:
+        """The viewer lost track: it needs a snapshot."""
+        self._subscription.lose()
 
     def close(self) -> None:
         """Unsubscribe. Idempotent."""

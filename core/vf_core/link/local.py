@@ -4,19 +4,22 @@ terminal that does not read blocks its loop) must not hold up a rollout."""
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from vf_core import __version__
 from vf_core.errors import LinkError
 from vf_core.events.snapshot import Loading
 from vf_core.events.state import RunState
 from vf_core.link.base import Batch, Description, EnginePort, Events, Lost, Reply, Snapshot
-from vf_core.link.feed import Feed, Part
+from vf_core.link.feed import FAREWELL, Feed, Part
+from vf_core.link.traces import Traces
 
-FAREWELL = 2.0
-"""Seconds that an engine which has ended waits for its screens to hear the last of it."""
 AHEAD = 4
 """Batches on their way to a screen before the engine's side waits for it."""
 
@@ -88,20 +91,24 @@ class EngineThread:
 
 
 class LocalLink:
-    """A link to the engine of `host`, which may run on this loop or, as it should, on another thread's."""
+    """A link to the engine of `host`, which may run on this loop or, as it should, on another thread's.
+
+    With `run_dir`, traces of attempts that are over are read from there.
+    """
 
     def __init__(
         self,
         host: HasEngine,
         *,
+        run_dir: Path | None = None,
         read_only: bool = False,
-        by: str = "local",
-        description: Description | None = None,
+        by: str = "this screen",
     ) -> None:
         self.read_only = read_only
         self._host = host
         self._by = by
-        self._description = description
+        self._dir = run_dir
+        self._traces = Traces(run_dir)
         self._arrived: asyncio.Queue[Part | list[Any] | Lost] = asyncio.Queue()
         self._watching: set[str] = set()
         self._pending: set[Future[Any]] = set()
@@ -135,6 +142,7 @@ class LocalLink:
             if isinstance(item, Part):
                 yield Snapshot(await self._snapshot(item))
             elif not self._closed:
+                self._traces.see(item)
                 yield Events(item)
 
     async def command(self, name: str, targets: Sequence[str] = (), **args: Any) -> Reply:
@@ -147,10 +155,12 @@ class LocalLink:
     async def trace(self, rollout: str, attempt: int = 0) -> dict[str, Any] | None:
         """See `Link.trace`."""
 
-        async def read() -> dict[str, Any] | None:
-            return self._host.port.trace_record(rollout, attempt)
+        number = self._traces.number(rollout, attempt)
 
-        return await self._ask(read())
+        async def read() -> dict[str, Any] | None:
+            return self._host.port.trace_record(rollout, number)
+
+        return await self._ask(read()) or await self._traces.get(rollout, number)
 
     def watch(self, rollouts: set[str]) -> None:
         """See `Link.watch`."""
@@ -159,11 +169,16 @@ class LocalLink:
 
     def describe(self) -> Description:
         """See `Link.describe`."""
-        if self._description is not None:
-            return self._description
         state = self._host.port.state
         return Description(
-            "local", run=state.run, name=state.name, host=state.host, pid=state.pid, alive=not self._lost
+            "local",
+            run=state.run,
+            name=state.name,
+            host=socket.gethostname(),
+            dir=str(self._dir or ""),
+            pid=os.getpid(),
+            version=__version__,
+            alive=not self._lost,
         )
 
     async def close(self) -> None:
@@ -238,7 +253,9 @@ class LocalLink:
             if not isinstance(item, Part):
                 raise LinkError("the engine ended while it described itself")
             part = item
-        return loading.finish(part.data)
+        state = loading.finish(part.data)
+        self._traces.take(state)
+        return state
 
     async def _ask(self, coroutine: Coroutine[Any, Any, T]) -> T | None:
         """The result of `coroutine`, run on the engine's loop; None when the engine ends before it is done."""

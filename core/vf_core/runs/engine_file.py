@@ -45,7 +45,8 @@ class Standing:
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
     """What `engine.json` holds. `start` is the process's start time as `liveness.process_start` gives it,
-    `socket` a path (empty: no socket), `dir` where the run directory was when it was written."""
+    `socket` a path (empty: no socket), `dir` where the run directory was when it was written. `ended`: the
+    engine has closed, though its process may go on."""
 
     run: str
     pid: int
@@ -58,6 +59,7 @@ class EngineInfo:
     version: str = ""
     protocol: int = 0
     dir: str = ""
+    ended: bool = False
     name: str = ""
     model: str = ""
     taskset: str = ""
@@ -97,6 +99,8 @@ class EngineInfo:
 
     def liveness(self) -> Liveness:
         """Whether that engine is still there. One that has ended in peace is `ended` wherever it ran."""
+        if self.ended:
+            return "ended"
         where = Whereabouts(self.host, self.machine, self.boot, self.space)
         lives = process_lives(self.pid, self.start, where)
         if lives != "live" and self.standing.finished is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from vf_core.events import types as ev
@@ -47,7 +48,6 @@ class Recorder:
         self._journal = JournalWriter(run_dir.events, on_error=on_error)
         self._background = Background("engine.json", delay=0)
         self._timer: asyncio.TimerHandle | None = None
-        self._last = ""
         self._remove = bus.add_sink(self._note)
         self._write_info()
         index.remember(run_dir.path, run_dir.run_id)
@@ -60,8 +60,7 @@ class Recorder:
     async def close(self) -> None:
         """Write all that is left. Idempotent."""
         self._remove()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._info = replace(self._info, ended=True)
         self._write_info()
         for close in (self._journal.close, self._background.close):
             await asyncio.to_thread(close)
