@@ -33,6 +33,8 @@ STYLES: dict[str, str] = {
     "strong": "bold foreground",
     "title": "bold foreground",
     "accent": "accent",
+    "tab": "muted",
+    "tab_on": "bold background on accent",
     "key": "bold accent",
     "key_off": "faint",
     "head": "faint",
