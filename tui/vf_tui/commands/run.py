@@ -1,0 +1,255 @@
+"""`vf-tui run`: from a config file and options to a run that is watched, or left to itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vf_tui.cli import INTERNAL, OK
+from vf_tui.commands.console import emit, notice, plain_reason, quiet, say
+from vf_tui.commands.screen import screen_options
+
+if TYPE_CHECKING:
+    from vf_core.eval_config import EvalConfig
+    from vf_core.runs.layout import RunDir
+    from vf_tui.launch import Launched
+
+UNKNOWN_ARE_OVERRIDES = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a run is started and watched."""
+
+    detach: bool = False
+    headless: bool = False
+    embedded: bool = False
+    dry_run: bool = False
+    json: bool = False
+    screen: dict[str, Any] | None = None
+
+    def check(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.detach and (self.headless or self.embedded):
+            other = "--headless" if self.headless else "--embedded"
+            raise click.UsageError(f"--detach and {other} exclude each other: a detached run is not watched")
+
+
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say how a run is started; they arrive as one `How`."""
+    import functools
+
+    @functools.wraps(command)
+    def with_how(
+        *,
+        detach: bool,
+        headless: bool,
+        embedded: bool,
+        dry_run: bool,
+        as_json: bool,
+        screen: dict[str, Any],
+        **rest: Any,
+    ) -> Any:
+        how = How(detach, headless, embedded, dry_run, as_json, screen)
+        how.check()
+        return command(how=how, **rest)
+
+    out: Callable[..., Any] = with_how
+    for option in (
+        click.option(
+            "--json",
+            "as_json",
+            is_flag=True,
+            help="Print JSON lines: a launch record first, a done record last.",
+        ),
+        click.option(
+            "--dry-run", is_flag=True, help="Check everything, print the resolved config, start nothing."
+        ),
+        click.option(
+            "--embedded", is_flag=True, help="Run the engine inside this process; the run ends with it."
+        ),
+        click.option("--headless", is_flag=True, help="No screen: print lines until the run is over."),
+        click.option("--detach", is_flag=True, help="Start the run and return; `vf-tui attach` shows it."),
+        screen_options,
+    ):
+        out = option(out)
+    return out
+
+
+@click.command("run", context_settings=UNKNOWN_ARE_OVERRIDES, options_metavar="[OPTIONS]")
+@run_options
+@click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[@] CONFIG [--a.b VALUE]...")
+def run_command(how: How, args: tuple[str, ...]) -> int:
+    """Start a run and watch it.
+
+    CONFIG is a TOML file; `@ CONFIG` is the same. Every setting in it can be given as an option: `--model X`,
+    `--sampling.temperature 0.5`, `--env.agent.max-turns=20`, `--max-errors 3`, `-n 5` (tasks), `-r 2` (rollouts per
+    task), `-c 16` (at once), `-m`, `-o`.
+
+    The run goes on when the screen is closed; ctrl+c in --headless ends it.
+    """
+    path, overrides = split_config(args)
+    if path is None and not overrides:
+        raise click.UsageError("a config file is missing: vf-tui run CONFIG", click.get_current_context())
+    config = load_config(path, overrides)
+    return print_config(config, how) if how.dry_run else run_config(config, how)
+
+
+def split_config(args: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """The config file among `args` (`@ FILE`, `@FILE` or a bare path) and the other arguments."""
+    files: list[str] = []
+    rest: list[str] = []
+    todo = list(args)
+    while todo:
+        arg = todo.pop(0)
+        if arg == "@":
+            if not todo:
+                raise click.UsageError("a config file is missing after @")
+            files.append(todo.pop(0))
+        elif arg.startswith("@"):
+            files.append(arg[1:])
+        elif arg.startswith("-"):
+            rest.append(arg)
+            # The value goes with its option; one that begins with a dash is an option unless it is a number.
+            if "=" not in arg and todo and not _is_option(todo[0]) and not todo[0].startswith("@"):
+                rest.append(todo.pop(0))
+        else:
+            files.append(arg)
+    if len(files) > 1:
+        raise click.UsageError(f"one config file, not {len(files)}: {', '.join(files)}")
+    return (Path(files[0]) if files else None), rest
+
+
+def _is_option(arg: str) -> bool:
+    return arg.startswith("-") and not arg[1:2].isdigit() and arg[1:2] not in ("", ".")
+
+
+def load_config(path: Path | None, overrides: Sequence[str]) -> EvalConfig:
+    """Read and check a config; what plugins print meanwhile goes to the log."""
+    from vf_core.eval_config import EvalConfig
+    from vf_core.plugins import load_class
+
+    with quiet():
+        config = EvalConfig.load(path, overrides)
+        harness = config.env.agent.harness
+        load_class("harness", harness.id)(harness).validate()
+    return config
+
+
+def print_config(config: EvalConfig, how: How) -> int:
+    """`--dry-run`: the resolved config, which can be run; nothing was started."""
+    if how.json:
+        emit({"type": "dry-run", "config": config.public_dict()})
+    else:
+        say(config.to_toml().rstrip("\n"))
+    return OK
+
+
+def run_config(config: EvalConfig, how: How, *, run_dir: RunDir | None = None) -> int:
+    """Start a run of `config` and watch it; the exit code."""
+    from vf_tui.launch import new_run_dir
+
+    run_dir = run_dir or new_run_dir(config)
+    reason = "" if how.headless or how.json or how.detach else plain_reason()
+    if reason:
+        notice(f"no screen ({reason}): plain lines")
+    if how.detach:
+        return _detached(config, run_dir, how)
+    if how.headless or how.json or reason:
+        return asyncio.run(_headless(config, run_dir, how))
+    return _on_screen(config, run_dir, how)
+
+
+def _detached(config: EvalConfig, run_dir: RunDir, how: How) -> int:
+    from vf_tui.launch import launch
+
+    launched = launch(config, run_dir, embedded=False, mode="detached")
+    if how.json:
+        emit(launched.record())
+    else:
+        short = run_dir.run_id[:8]
+        say(f"run {short} started in {run_dir.path}")
+        say(f"watch it with: vf-tui attach {short}")
+    return OK
+
+
+def _on_screen(config: EvalConfig, run_dir: RunDir, how: How) -> int:
+    from vf_tui.commands.screen import show
+    from vf_tui.launch import launch
+
+    launched = launch(config, run_dir, embedded=how.embedded, mode="embedded" if how.embedded else "screen")
+    code = show(launched.link(), embedded=how.embedded, **(how.screen or {}))
+    if how.embedded:
+        _end_embedded(launched)
+    return code
+
+
+def _end_embedded(launched: Launched) -> None:
+    """The engine ends with this process: wait until it has cleaned up, whatever keys are pressed meanwhile."""
+    import signal
+
+    if launched.ended(0.5):
+        return
+    launched.interrupt("SIGTERM")
+    notice("stopping the run and cleaning up")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: notice("still cleaning up; nothing is cut short"))
+    while not launched.ended(1.0):
+        pass
+
+
+async def _headless(config: EvalConfig, run_dir: RunDir, how: How) -> int:
+    """Watch in lines or records to the end. A signal ends the run, gracefully and visibly."""
+    from vf_tui.headless import Reporter, on_signals, watch
+    from vf_tui.launch import launch
+
+    launched: Launched | None = None
+    interrupted = ""
+
+    def first(name: str) -> None:
+        nonlocal interrupted
+        interrupted = name
+        notice(f"{name}: stopping the run and cleaning up")
+        if launched is not None:
+            launched.interrupt(name)
+
+    async with on_signals(first):
+        mode = "embedded" if how.embedded else "headless"
+        launched = await asyncio.to_thread(launch, config, run_dir, embedded=how.embedded, mode=mode)
+        if interrupted:
+            launched.interrupt(interrupted)
+        if how.json:
+            emit(launched.record())
+        else:
+            notice(f"run directory: {run_dir.path}")
+        link = launched.link()
+        try:
+            watched = await watch(link, Reporter(json=how.json), from_start=True)
+        finally:
+            await link.close()
+        return await _last_word(launched, watched, how)
+
+
+async def _last_word(launched: Launched, watched: Any, how: How) -> int:
+    """Wait for the engine's end and print how the run ended; the exit code."""
+    from vf_tui.facts import run_facts
+    from vf_tui.launch import ENDING
+    from vf_tui.plain import summary
+
+    state = watched.state
+    if watched.lost:
+        notice(f"error: the engine is lost: {watched.lost}; see {launched.run_dir.engine_log}")
+    elif not await asyncio.to_thread(launched.ended, ENDING):
+        notice(f"the engine (pid {launched.pid}) is still ending")
+    code = INTERNAL if watched.lost or state.exit_code is None else state.exit_code
+    if how.json:
+        emit({"type": "done", **run_facts(state), "exit_code": code, "dir": str(launched.run_dir.path)})
+    else:
+        for line in summary(state):
+            say(line)
+    return code

@@ -1,0 +1,93 @@
+"""A run's facts as JSON-able records: what `--json` prints. Names here are promises to scripts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from vf_core.events.state import RolloutView, RunState
+
+
+def _number(value: float | None) -> float | None:
+    """`value`, or None where JSON has no such number."""
+    return value if value is None or math.isfinite(value) else None
+
+
+def run_facts(state: RunState) -> dict[str, Any]:
+    """Status, counts, reward, tokens, and the sandboxes that are not proven gone."""
+    totals = state.totals
+    return {
+        "run": state.run,
+        "name": state.name,
+        "status": state.status,
+        "model": state.model,
+        "taskset": state.taskset,
+        "harness": state.harness,
+        "runtime": state.runtime,
+        "host": state.host,
+        "pid": state.pid,
+        "total": max(state.total, len(state.rollouts)),
+        "counts": {
+            name: getattr(totals, name)
+            for name in ("queued", "active", "completed", "declined", "error", "stopped")
+        },
+        "scored": totals.scored,
+        "reward": _number(state.reward_mean),
+        "reward_error": _number(state.reward_error),
+        "tokens": {
+            "prompt": totals.prompt_tokens,
+            "cached": totals.cached_tokens,
+            "completion": totals.completion_tokens,
+        },
+        "cost": _number(totals.cost),
+        "model_calls": totals.model_calls,
+        "tool_calls": totals.tool_calls,
+        "paused": state.paused,
+        "concurrency": state.concurrency,
+        "started": state.started,
+        "finished": state.finished,
+        "unconfirmed": sorted(state.unconfirmed),
+        "exit_code": state.exit_code,
+        "message": state.message,
+    }
+
+
+def rollout_facts(view: RolloutView) -> dict[str, Any]:
+    """One rollout, as of its current attempt."""
+    box, program = view.sandbox, view.program
+    return {
+        "id": view.id,
+        "task": view.task,
+        "sample": view.sample,
+        "name": view.name,
+        "status": view.status,
+        "phase": view.phase,
+        "attempt": view.attempt,
+        "reward": _number(view.reward),
+        "rewards": {name: _number(value) for name, value in view.rewards.items()},
+        "metrics": {name: _number(value) for name, value in view.metrics.items()},
+        "turns": view.turns,
+        "tool_calls": view.tool_count,
+        "tokens": {
+            "prompt": view.prompt_tokens,
+            "cached": view.cached_tokens,
+            "completion": view.completion_tokens,
+            "known": view.tokens_known,
+        },
+        "exit_code": program.code if program else None,
+        "exit_meaning": program.meaning if program else "",
+        "stop_condition": view.stop_condition,
+        "error_type": view.error_type,
+        "error": view.error,
+        "sandbox": {
+            "name": box.name,
+            "id": box.id,
+            "kind": box.kind,
+            "state": box.state.value,
+            "proof": box.proof,
+        }
+        if box
+        else None,
+        "started": view.started,
+        "ended": view.ended,
+    }

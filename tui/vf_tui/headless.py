@@ -1,0 +1,126 @@
+"""Watching a run without a screen: lines or JSON records as things happen, and a last word."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from vf_core.events import types as ev
+from vf_core.events.fold import apply
+from vf_core.events.state import RunState
+from vf_core.link.base import Events, Link, Snapshot
+from vf_tui.commands.console import emit, notice, say
+from vf_tui.facts import rollout_facts
+from vf_tui.plain import PlainLines
+
+LAST_WORDS = 2.0
+"""Seconds to wait for what a lost engine's journal still holds."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(slots=True)
+class Watched:
+    """How watching ended: the last state, and why the engine was lost before its last word (empty: it was not)."""
+
+    state: RunState
+    lost: str = ""
+
+
+class Reporter:
+    """Prints what is notable: lines, or with `json` one record for each rollout that ended."""
+
+    def __init__(self, *, json: bool) -> None:
+        self._json = json
+        self._lines = PlainLines()
+        self._ended: set[tuple[str, int]] = set()
+
+    def happened(self, event: ev.Event, state: RunState) -> None:
+        """After `event` was folded into `state`."""
+        if not self._json:
+            line = self._lines.of(event, state)
+            if line is not None:
+                say(line)
+        elif isinstance(event, ev.AttemptFinished):
+            self._record(state, event.rollout)
+
+    def caught_up(self, state: RunState, *, silent: bool = False) -> None:
+        """Print what `state` tells that was not printed yet; with `silent`, only take note of it."""
+        for line in self._lines.missed(state):
+            if not (self._json or silent):
+                say(line)
+        if self._json:
+            for id in state.rollouts:
+                self._record(state, id, silent=silent)
+
+    def _record(self, state: RunState, id: str, *, silent: bool = False) -> None:
+        view = state.rollouts[id]
+        if view.ended_status and (id, view.attempt) not in self._ended:
+            self._ended.add((id, view.attempt))
+            if not silent:
+                emit({"type": "rollout", **rollout_facts(view)})
+
+
+async def watch(link: Link, reporter: Reporter, *, from_start: bool) -> Watched:
+    """Report until the run's last word, or until the engine is lost. Raises `LinkError` when it can't be reached.
+
+    `from_start`: report also what happened before we came.
+    """
+    state = await link.connect()
+    reporter.caught_up(state, silent=not from_start)
+    lost = ""
+    batches = link.batches()
+    while not state.over:
+        try:
+            # A lost engine's journal may still hold what it had no time to say.
+            batch = await asyncio.wait_for(anext(batches), LAST_WORDS if lost else None)
+        except (TimeoutError, StopAsyncIteration):
+            return Watched(state, lost or "the link was closed")
+        if isinstance(batch, Snapshot):
+            state = batch.state
+            reporter.caught_up(state)
+        elif isinstance(batch, Events):
+            for event in batch.events:
+                apply(state, event)
+                reporter.happened(event, state)
+            state.changed.clear()
+        else:
+            lost = batch.reason or "it ended without a word"
+    return Watched(state)
+
+
+@asynccontextmanager
+async def on_signals(first: Callable[[str], None]) -> AsyncIterator[None]:
+    """Inside, SIGINT and SIGTERM call `first` with the signal's name once; repeating them changes nothing."""
+    loop, came = asyncio.get_running_loop(), 0
+
+    def got(number: signal.Signals) -> None:
+        nonlocal came
+        came += 1
+        if came == 1:
+            first(number.name)
+        else:
+            notice(f"{number.name}: already cleaning up; nothing is cut short")
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, got, number)
+    try:
+        yield
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+@contextmanager
+def interruptible(task: asyncio.Task[object]) -> Iterator[None]:
+    """Inside, SIGINT and SIGTERM cancel `task`: for a viewer, whose leaving changes nothing."""
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        yield
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,219 @@
+"""A run in plain lines: the same facts as on the screen, for pipes, logs and terminals that can't draw.
+
+Lines are raw: whoever prints them cleans them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from vf_core.events import types as ev
+from vf_core.events.state import RolloutView, RunState
+from vf_core.runtimes.lifecycle import State
+from vf_core.text import one_line
+from vf_tui.render import timefmt
+
+TOLD = (State.FAILED, State.GONE, State.SURVIVED, State.UNKNOWN)
+"""Sandbox states that get a line."""
+_NAMES = 8
+
+
+class PlainLines:
+    """Turns events into lines, each after it was folded into `state`; nothing is told twice."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, int, str]] = set()
+
+    def of(self, event: ev.Event, state: RunState) -> str | None:
+        """The line for `event`, with its time in front; None when it is not worth one."""
+        text = self._rollout(event, state) if isinstance(event, ev.RolloutEvent) else self._run(event)
+        return f"{timefmt.at(event.t)} {text}" if text else None
+
+    def missed(self, state: RunState) -> Iterator[str]:
+        """The lines of rollouts that went on without our hearing of it, as far as `state` still tells."""
+        for view in state.rollouts.values():
+            for event in _told_by(view):
+                line = self.of(event, state)
+                if line is not None:
+                    yield line
+
+    def _first(self, event: ev.RolloutEvent, what: str) -> bool:
+        """`what` was not told of this attempt yet; it counts as told from here on."""
+        key = (event.rollout, event.attempt, what)
+        new = key not in self._told
+        self._told.add(key)
+        return new
+
+    def _rollout(self, event: ev.RolloutEvent, state: RunState) -> str | None:
+        view = state.rollouts.get(event.rollout) or RolloutView(id=event.rollout)
+        who = f"{view.id} {one_line(view.name, limit=60)}".rstrip()
+        match event:
+            case ev.AttemptStarted() if self._first(event, "started"):
+                return f"{who}: started" if event.attempt == 1 else f"{who}: {_again(event)}"
+            case ev.ErrorRaised() if self._first(event, event.message):
+                return f"{who}: {event.kind}: {one_line(event.message, limit=600)}"
+            case ev.AttemptFinished() if self._first(event, f"ended {event.outcome}"):
+                return f"{who}: {self._ended(event, view)}"
+            case ev.RuntimeChanged() if State(event.state) in TOLD and self._first(event, event.state):
+                why = event.proof or event.detail
+                return f"{who}: sandbox {State(event.state).word}" + (f" ({one_line(why)})" if why else "")
+        return None
+
+    def _ended(self, event: ev.AttemptFinished, view: RolloutView) -> str:
+        parts = [event.outcome]
+        if event.reward is not None:
+            parts.append(f"reward {event.reward:g}")
+        if view.program is not None and view.program.meaning and event.outcome != "declined":
+            parts.append(view.program.meaning)
+        elif view.program is not None and view.program.meaning:
+            parts[0] = view.program.meaning
+        if event.stop_condition and event.stop_condition not in ("agent_completed", "agent_declined"):
+            parts.append(event.stop_condition)
+        parts.append(f"{view.turns} turn{'' if view.turns == 1 else 's'}")
+        if view.tokens_known and view.turns:
+            parts.append(f"{timefmt.count(view.prompt_tokens + view.cached_tokens)} in")
+            parts.append(f"{timefmt.count(view.completion_tokens)} out")
+        parts.append(timefmt.took(timefmt.elapsed(view, event.t)))
+        if event.error_type:
+            seen = (event.rollout, event.attempt, event.error) in self._told
+            parts.append(
+                event.error_type if seen else f"{event.error_type}: {one_line(event.error, limit=600)}"
+            )
+        if not event.final:
+            parts.append("another attempt follows")
+        return " · ".join(part for part in parts if part)
+
+    def _run(self, event: ev.Event) -> str | None:
+        match event:
+            case ev.RunStarted():
+                what = ", ".join(
+                    f"{name} {value}"
+                    for name, value in (
+                        ("model", event.model),
+                        ("tasks", event.taskset),
+                        ("harness", event.harness),
+                        ("runtime", event.runtime),
+                    )
+                    if value
+                )
+                return f"run {event.name} ({event.run}): {event.total} rollouts, {event.concurrency} at once; {what}"
+            case ev.RunLaunching(paused=True):
+                return f"paused: nothing new is launched{_why(event.reason)}"
+            case ev.RunLaunching():
+                return f"launching, {event.concurrency} at once{_why(event.reason)}"
+            case ev.RunStopping():
+                return f"stopping, cleaning up{_why(event.reason)}"
+            case ev.Log():
+                where = f"{event.rollout}: " if event.rollout else ""
+                return f"{where}{event.level}: {one_line(event.message, limit=600)}"
+            case ev.CommandFailed():
+                return f"{event.name} failed: {one_line(event.message, limit=600)}"
+            case ev.CommandAccepted():
+                targets = f" {_listed(event.targets)}" if event.targets else ""
+                return f"{event.name}{targets} asked{_by(event.by)}"
+        return None
+
+
+def _again(event: ev.AttemptStarted) -> str:
+    return f"attempt {event.attempt} started ({event.reason})"
+
+
+def _told_by(view: RolloutView) -> Iterator[ev.RolloutEvent]:
+    """The events that a snapshot still tells of a rollout's current attempt."""
+    if not view.attempts:
+        return
+    id, attempt = view.id, view.attempts[-1]
+    number = attempt.number
+    yield ev.AttemptStarted(
+        t=attempt.started, rollout=id, attempt=number, trace=attempt.trace, reason=attempt.reason
+    )
+    for t, kind, message in view.errors:
+        yield ev.ErrorRaised(t=t, rollout=id, attempt=number, kind=kind, message=message)
+    if attempt.ended is not None:
+        yield ev.AttemptFinished(
+            t=attempt.ended,
+            rollout=id,
+            attempt=number,
+            outcome=attempt.outcome,
+            stop_condition=attempt.stop_condition,
+            reward=attempt.reward,
+            error_type=view.error_type,
+            error=attempt.error,
+            final=view.ended_status,
+        )
+    box = view.sandbox
+    if box is not None and box.attempt == number:
+        yield ev.RuntimeChanged(
+            t=box.since,
+            rollout=id,
+            attempt=number,
+            sandbox=box.name,
+            kind=box.kind,
+            state=box.state.value,
+            proof=box.proof,
+            detail=box.detail,
+        )
+
+
+def _why(reason: str) -> str:
+    return f": {one_line(reason)}" if reason else ""
+
+
+def _by(who: str) -> str:
+    return f" by {one_line(who, limit=40)}" if who else ""
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    return ", ".join(one_line(name, limit=80) for name in names[:_NAMES]) + more
+
+
+def reward_text(state: RunState) -> str:
+    """`0.842 ± 0.031 (40 scored)`, or that nothing was scored."""
+    if state.reward_mean is None:
+        return "nothing scored"
+    error = f" ± {state.reward_error:.3f}" if state.reward_error is not None else ""
+    return f"{state.reward_mean:.3f}{error} ({state.totals.scored} scored)"
+
+
+def counts_text(state: RunState) -> str:
+    """`38 completed, 1 declined, 1 error of 40`; only what there is."""
+    totals = state.totals
+    counts = [
+        (totals.completed, "completed"),
+        (totals.declined, "declined"),
+        (totals.error, "error" if totals.error == 1 else "errors"),
+        (totals.stopped, "stopped"),
+        (totals.active, "active"),
+        (totals.queued, "queued"),
+    ]
+    told = ", ".join(f"{n} {word}" for n, word in counts if n)
+    return f"{told or 'nothing yet'} of {max(state.total, len(state.rollouts))}"
+
+
+def unconfirmed_text(state: RunState) -> str:
+    """`0 unconfirmed`, or how many sandboxes are not proven gone, and which."""
+    left = sorted(state.unconfirmed)
+    words = [
+        f"{name} {state.sandboxes[name].state.word}" if name in state.sandboxes else name for name in left
+    ]
+    return f"{len(left)} unconfirmed" + (f": {_listed(words)}" if left else "")
+
+
+def summary(state: RunState) -> Iterator[str]:
+    """The last lines of a run."""
+    totals = state.totals
+    seconds = None if state.started is None else (state.finished or state.now) - state.started
+    took = f" in {timefmt.span(seconds)}" if seconds is not None else ""
+    yield f"{state.status}: {counts_text(state)}{took}" + (
+        f" ({one_line(state.message)})" if state.message else ""
+    )
+    yield f"reward: {reward_text(state)}"
+    cached = f" ({totals.cached_tokens:,} cached)" if totals.cached_tokens else ""
+    yield (
+        f"tokens: {totals.prompt_tokens + totals.cached_tokens:,} in{cached}, {totals.completion_tokens:,} out, "
+        f"{totals.model_calls} model calls, {totals.tool_calls} tool calls"
+        + (f", {timefmt.money(totals.cost)}" if totals.cost is not None else "")
+    )
+    yield f"sandboxes: {unconfirmed_text(state)}"
