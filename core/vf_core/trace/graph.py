@@ -12,7 +12,7 @@ import time
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vf_core.trace.nodes import MessageNode
+from vf_core.trace.nodes import MessageNode, parent_of
 from vf_core.trace.types import (
     AssistantMessage,
     Message,
@@ -56,7 +56,7 @@ class Match:
 class Graph:
     """Finds known prefixes in a trace's nodes. It holds nothing that can't be rebuilt from them."""
 
-    __slots__ = ("_children", "_indexed", "_tools", "heads", "inner", "nodes")
+    __slots__ = ("_children", "_indexed", "_tools", "_twins", "heads", "inner", "nodes")
 
     def __init__(self, nodes: list[MessageNode]) -> None:
         self.nodes = nodes
@@ -66,28 +66,33 @@ class Graph:
         self._children: dict[int | None, dict[Hashable, list[int]]] = {}
         self._indexed = 0
         self._tools: Any = None
+        self._twins = False
 
     def match(self, messages: Sequence[Any]) -> Match:
         """The longest known prefix of `messages`."""
-        size = len(self.nodes)
+        best = Match([], None, (), len(self.nodes))
         for head in self.heads:
-            known = len(head.wire)
-            if len(messages) < known or head.wire[: known - 1] != messages[: known - 1]:
-                continue
-            # All but the model's own reply is as before: nearly always its next turn.
-            last = head.nodes[-1]
-            if last in self.inner:
-                continue
-            if head.wire[-1] == messages[known - 1]:
-                return Match(head.nodes, head, (), size)
-            if same_message(parse_message(messages[known - 1]), self.nodes[last].message):
-                return Match(head.nodes, head, (known - 1,), size)
-        best = Match([], None, (), size)
+            if len(head.wire) > len(best.nodes) and (echoes := self._goes_on(head, messages)) is not None:
+                best = Match(head.nodes, head, echoes, best.size)
+        # A reply among what is new is one that was not given on this branch: it may be known elsewhere.
+        if best.head is not None and not any(map(_is_reply, messages[len(best.nodes) :])):
+            return best
         for head in self.heads:
             length, echoes = self._along(head, messages)
             if length > len(best.nodes):
-                best = Match(head.nodes[:length], head, echoes, size)
+                best = Match(head.nodes[:length], head, echoes, best.size)
         return self._extend(best, messages)
+
+    def _goes_on(self, head: Head, messages: Sequence[Any]) -> Sequence[int] | None:
+        """Whether `messages` hold all of `head`: None, or the positions whose wire form is new."""
+        known = len(head.wire)
+        if len(messages) < known or head.wire[: known - 1] != messages[: known - 1]:
+            return None
+        # All but the model's own reply is as before: nearly always its next turn.
+        if head.wire[-1] == messages[known - 1]:
+            return ()
+        last = self.nodes[head.nodes[-1]].message
+        return (known - 1,) if same_message(parse_message(messages[known - 1]), last) else None
 
     def _along(self, head: Head, messages: Sequence[Any]) -> tuple[int, Sequence[int]]:
         """How many messages agree with `head`, and which of them only after reading them."""
@@ -101,28 +106,39 @@ class Graph:
         return length, echoes
 
     def _extend(self, found: Match, messages: Sequence[Any]) -> Match:
-        """Go on from `found` by the index: a branch that no head remembers."""
-        path = list(found.nodes)
+        """Go on from `found` by the index: along a branch that no head remembers."""
         self._index()
-        for raw in messages[len(path) :]:
-            children = self._children.get(path[-1] if path else None)
-            if not children:
-                break
+        known = list(found.nodes)
+        if self._twins:
+            known = []  # the prefix may stand in the graph twice, and go on at the other place
+        ends: list[int | None] = [known[-1] if known else None]
+        length = len(known)
+        for raw in messages[length:]:
             message = parse_message(raw)
-            nodes = children.get(message_key(message), ())
-            child = next((n for n in reversed(nodes) if same_message(message, self.nodes[n].message)), None)
-            if child is None:
+            key = message_key(message)
+            below = [n for end in ends for n in self._children.get(end, {}).get(key, ())]
+            below = [n for n in below if same_message(message, self.nodes[n].message)]
+            if not below:
                 break
-            path.append(child)
-        if len(path) == len(found.nodes):
+            ends = list(below)
+            length += 1
+        if length <= len(found.nodes):
             return found
-        return Match(path, None, (), found.size)
+        return Match(self._path(ends[-1]), None, (), found.size)
+
+    def _path(self, node: int | None) -> list[int]:
+        path: list[int] = []
+        while node is not None:
+            path.append(node)
+            node = parent_of(self.nodes, node)
+        return path[::-1]
 
     def _index(self) -> None:
         for i in range(self._indexed, len(self.nodes)):
             node = self.nodes[i]
-            siblings = self._children.setdefault(node.parent, {})
-            siblings.setdefault(message_key(node.message), []).append(i)
+            alike = self._children.setdefault(node.parent, {}).setdefault(message_key(node.message), [])
+            alike.append(i)
+            self._twins = self._twins or len(alike) > 1
         self._indexed = len(self.nodes)
 
     def add(self, messages: Sequence[Any], match: Match, reply: AssistantMessage, raw: Any) -> int:
@@ -223,6 +239,10 @@ class PendingTurn:
         if tools and graph.new_tools(tools):
             self._trace.tools = parse_tools(tools) or self._trace.tools
         return node
+
+
+def _is_reply(raw: Any) -> bool:
+    return isinstance(raw, dict) and raw.get("role") == "assistant"
 
 
 def prepare_turn(trace: Trace, messages: Sequence[Any]) -> PendingTurn:
