@@ -238,7 +238,7 @@ def _is_later(record: Mapping[str, Any]) -> bool:
 
 def _from_later(record: dict[str, Any]) -> dict[str, Any]:
     """The later layout's agent, rewards and timing under this layout's names; the originals are kept beside them."""
-    out = {k: v for k, v in record.items() if k not in _DERIVED}
+    out = {k: v for k, v in record.items() if k not in _DERIVED} | {"version": 2}
     agent = record.get("agent")
     if isinstance(agent, Mapping):
         config = agent.get("config")
@@ -248,7 +248,7 @@ def _from_later(record: dict[str, Any]) -> dict[str, Any]:
         if isinstance(agent.get("runtime"), Mapping):
             out["runtime"] = agent["runtime"]
     rewards = record.get("rewards")
-    if isinstance(rewards, Mapping):
+    if isinstance(rewards, Mapping) and not all(isinstance(v, int | float) for v in rewards.values()):
         out["rewards"] = {k: _contribution(v) for k, v in rewards.items() if v is not None}
         out["reward_scores"] = rewards
     metrics = record.get("metrics")
