@@ -25,12 +25,17 @@ P = TypeVar("P", bound=asyncio.Protocol)
 
 @dataclass(frozen=True)
 class Proxy:
-    """An HTTP proxy; `authorization` is the value of `Proxy-Authorization`, empty without a login."""
+    """An HTTP proxy; `login` is `user:password`, empty without one."""
 
     host: str
     port: int
     tls: bool
-    authorization: str
+    login: str
+
+    @property
+    def authorization(self) -> str:
+        """The value of `Proxy-Authorization`; empty without a login."""
+        return _basic(self.login)
 
 
 class Target:
@@ -46,7 +51,7 @@ class Target:
         self.port = url.port or _PORTS[url.scheme]
         self.path = url.path.rstrip("/")
         self.query = url.query
-        self.login = _login(url)
+        self.authorization = _basic(_login(url))
         name = f"[{self.host}]" if ":" in self.host else self.host
         self.authority = name if self.port == _PORTS[url.scheme] else f"{name}:{self.port}"
         self.connect_authority = f"{name}:{self.port}"
@@ -86,11 +91,12 @@ def _split(url: str, what: str) -> SplitResult:
 
 
 def _login(url: SplitResult) -> str:
-    """The `Basic` credentials in a URL; empty without any."""
-    if url.username is None:
-        return ""
-    pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
-    return "Basic " + base64.b64encode(pair.encode()).decode()
+    """The `user:password` in a URL; empty without any."""
+    return "" if url.username is None else f"{unquote(url.username)}:{unquote(url.password or '')}"
+
+
+def _basic(login: str) -> str:
+    return "Basic " + base64.b64encode(login.encode()).decode() if login else ""
 
 
 def _proxy_for(scheme: str, host: str, port: int) -> Proxy | None:

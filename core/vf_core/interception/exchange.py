@@ -166,13 +166,25 @@ class Exchange:
         if self._over:
             return
         try:
-            step(*args)
-        except Unusable as e:
-            self._fail(e.error, e.usage)
+            try:
+                step(*args)
+            except Unusable as e:
+                self._fail(e.error, e.usage)
         except Exception as e:
-            log.exception("rollout %s: call %d could not be handled", self.session.rollout, self.number)
-            self._fail(InterceptionError(f"the answer could not be handled: {type(e).__name__}: {e}"))
+            self._break(e)
         self._let_go()
+
+    def _break(self, cause: Exception) -> None:
+        """Something here is wrong: say so wherever that still works, and let nobody wait."""
+        log.error(
+            "rollout %s: call %d could not be handled", self.session.rollout, self.number, exc_info=cause
+        )
+        try:
+            self._fail(InterceptionError(f"the call could not be handled: {type(cause).__name__}: {cause}"))
+        except Exception:
+            log.exception("rollout %s: nor could its failure be told", self.session.rollout)
+            for client in self._end(None):
+                client.abort()
 
     def _let_go(self) -> None:
         """After the end: a call that is not at its own end yet is left to reach it, or cut off."""

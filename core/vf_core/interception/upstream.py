@@ -68,8 +68,8 @@ class Upstream:
         if any(c in api_key for c in "\r\n\0"):
             raise ConfigError("the API key has a line break in it", key="client.api_key_var")
         self._secrets = _secrets(api_key, own, self._target, base_url)
-        if "authorization" not in own and (api_key or self._target.login):
-            own["authorization"] = f"Bearer {api_key}" if api_key else self._target.login
+        if "authorization" not in own and (api_key or self._target.authorization):
+            own["authorization"] = f"Bearer {api_key}" if api_key else self._target.authorization
         if (proxy := self._target.proxy) is not None and proxy.authorization and not self._target.tls:
             own["proxy-authorization"] = proxy.authorization
         own = {"content-type": "application/json", "accept-encoding": "identity", **own}
@@ -177,7 +177,11 @@ class Upstream:
         while len(self._dials) < len(self._waiting) and self.sockets < self._max and not self._closed:
             task = asyncio.get_running_loop().create_task(self._dial())
             self._dials.add(task)
-            task.add_done_callback(self._dials.discard)
+            task.add_done_callback(self._dialled)
+
+    def _dialled(self, task: asyncio.Task[None]) -> None:
+        self._dials.discard(task)
+        self._dial_more()
 
     async def _dial(self) -> None:
         try:
@@ -256,10 +260,10 @@ def _checked(headers: Mapping[str, str]) -> dict[str, str]:
 def _secrets(api_key: str, own: Mapping[str, str], target: Target, base_url: str) -> tuple[str, ...]:
     """All that must never be shown: the key, what headers hold, logins in URLs. The longest first."""
     login = base_url.split("://", 1)[-1].split("/", 1)[0].rpartition("@")[0]
-    found = {api_key, target.login, login, unquote(login.partition(":")[2])}
+    found = {api_key, target.authorization, login, unquote(login.partition(":")[2])}
     found |= {value for name, value in own.items() if is_secret_header(name, value)}
     if target.proxy is not None:
-        found.add(target.proxy.authorization)
+        found |= {target.proxy.authorization, target.proxy.login, target.proxy.login.partition(":")[2]}
     found |= {value.partition(" ")[2] for value in found if value.startswith(("Basic ", "Bearer "))}
     return tuple(sorted((s for s in found if len(s) >= _SHORTEST_SECRET), key=len, reverse=True))
 
