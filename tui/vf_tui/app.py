@@ -175,7 +175,7 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
         if bridge is not None:
             for note in bridge.take_news()[-1:]:
                 who = f"{note.rollout}: " if note.rollout else ""
-                base.say(f"{who}{note.text}", "error" if note.level == "error" else "warn")
+                base.mention(f"{who}{note.text}", "error" if note.level == "error" else "warn", note.rollout)
             self._ring_when_over(bridge)
         if isinstance(top, BaseScreen):
             top.flush(changed, now)

@@ -121,6 +121,18 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         """Show `text` in the notice line; `seconds` None: until something else is said."""
         until = None if seconds is None else self.tui.clock() + seconds
         self.query_one("#notice", Notice).show(text, kind, until)
+        self._answered = text
+        self.set_class(bool(text), "-noting")
+        self.tui.wake()
+
+    def mention(self, text: str, kind: str, rollout: str = "") -> None:
+        """Show news of the run, unless an answer to the user is still to be read."""
+        if self.said and self.said == self._answered:
+            return
+        self.say(text, kind)
+        self._answered = ""
+
+    _answered = ""
 
     @property
     def said(self) -> str:
@@ -130,6 +142,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     def tick(self) -> None:
         """Time has passed."""
         self.query_one("#notice", Notice).tick(self.tui.clock())
+        self.set_class(bool(self.said), "-noting")
 
     def show_keys(self) -> None:
         """Bring the key bar up to date."""

@@ -178,6 +178,11 @@ class FocusScreen(BaseScreen):
         """See `BaseScreen`."""
         return self.tui.context(self.SCOPE, self.targets(), tab=self.tab, shown=len(self.tui.state.rollouts))
 
+    def mention(self, text: str, kind: str, rollout: str = "") -> None:
+        """Only news of this rollout belong here."""
+        if rollout == self.rollout_id:
+            super().mention(text, kind, rollout)
+
     # -- messages
 
     def on_tab_row_chosen(self, event: TabRow.Chosen) -> None:

@@ -65,7 +65,7 @@ def rollout_header(
     if doing.what:
         second += [(" ", ""), (doing.what, "text")]
     second.append((f" {doing.age(now)}", "dim"))
-    numbers = [f"{r.turns} turns", f"{status.tokens(r) or '0'} tok"]
+    numbers = [f"{r.turns} turn{'s' * (r.turns != 1)}", f"{status.tokens(r) or '0'} tok"]
     if r.reward is not None:
         numbers.append(f"reward {timefmt.reward(r.reward)}")
     numbers.append(timefmt.clock(timefmt.elapsed(r, now)))
