@@ -356,7 +356,7 @@ async def test_i10_a_stopped_server_is_gone_and_another_has_its_own_port() -> No
 async def test_a_server_owns_the_client_it_was_only_told_about() -> None:
     class Settings:
         base_url = "http://127.0.0.1:9/v1"
-        headers: dict[str, str] = {}  # noqa: RUF012
+        headers: dict[str, str] = {}
 
         def api_key(self) -> str:
             return "sk-1"

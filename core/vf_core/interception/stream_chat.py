@@ -45,7 +45,7 @@ class Events:
 
 def event_data(event: bytes) -> bytes:
     """The data of one event; empty for a comment."""
-    if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2:
+    if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and event.endswith(b"\n\n"):
         return event[6:-2]
     lines = [line[5:] for line in event.splitlines() if line.startswith(b"data:")]
     return b"\n".join(line[1:] if line.startswith(b" ") else line for line in lines)
