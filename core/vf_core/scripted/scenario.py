@@ -87,7 +87,7 @@ class Fault(StrictModel):
     kind: Literal["status", "break", "end", "error", "garbage", "hang", "empty"]
     status: int = 500
     message: str = "a scripted failure"
-    retry_after: float | str | None = None
+    retry_after: int | float | str | None = None
     after_chunks: int = 0
     times: int = 1
 

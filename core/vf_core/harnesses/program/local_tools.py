@@ -12,7 +12,7 @@ from vf_core.harnesses.program.shell import COMMAND_TIMEOUT, run_command
 SEARCH_URL = "https://google.serper.dev/search"
 SEARCH_TIMEOUT = 45.0
 SEARCH_RESULTS = 5
-ECHO_LIMIT = 64 * 1024
+ECHO_LIMIT = 1024 * 1024
 """Bytes of one command's output that are repeated on this program's own output."""
 
 
