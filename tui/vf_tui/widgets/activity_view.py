@@ -60,7 +60,7 @@ class ActivityView(LineView):
             self._cursor = len(tools) - 1
         self._lay()
         if self.following:
-            self.scroll_to(y=self.max_scroll_y, animate=False)
+            self.jump(self.max_scroll_y)
         self.update_lines()
 
     def _lay(self) -> None:
@@ -126,7 +126,7 @@ class ActivityView(LineView):
     def action_page(self, step: int) -> None:
         """Scroll by a window, through long results too."""
         self.following = False
-        self.scroll_relative(y=step * max(1, self.area.height - 2), animate=False)
+        self.jump(self.scroll_offset.y + step * max(1, self.area.height - 2))
 
     def action_edge(self, step: int) -> None:
         """Go to the first or last call."""

@@ -50,15 +50,15 @@ class FactsView(LineView):
 
     def action_move(self, step: int) -> None:
         """Scroll by a line."""
-        self.scroll_relative(y=step, animate=False)
+        self.jump(self.scroll_offset.y + step)
 
     def action_turn(self, step: int) -> None:
         """Scroll by a window."""
-        self.scroll_relative(y=step * max(1, self.area.height - 2), animate=False)
+        self.jump(self.scroll_offset.y + step * max(1, self.area.height - 2))
 
     def action_edge(self, step: int) -> None:
         """Go to the start or the end."""
-        self.scroll_to(y=0 if step < 0 else self.max_scroll_y, animate=False)
+        self.jump(0 if step < 0 else self.max_scroll_y)
 
 
 class PhaseBar(LineWidget):

@@ -109,7 +109,7 @@ class LogPane(LineView):
         self._match = None
         self._fit()
         if not self.following:
-            self.scroll_to(y=min(top, self.max_scroll_y), animate=False)
+            self.jump(min(top, self.max_scroll_y))
         self._settle()
 
     def clear(self) -> None:
@@ -128,7 +128,7 @@ class LogPane(LineView):
             self.new_lines += touched
             if gone:
                 # What is being read stays where it is while older lines go.
-                self.scroll_to(y=max(0, self.scroll_offset.y - gone), animate=False)
+                self.jump(max(0, self.scroll_offset.y - gone))
         self._settle()
 
     def _fit(self) -> None:
@@ -138,7 +138,7 @@ class LogPane(LineView):
 
     def _settle(self) -> None:
         if self.following:
-            self.scroll_to(y=self.max_scroll_y, animate=False)
+            self.jump(self.max_scroll_y)
         self.update_lines()
 
     def resized(self) -> None:
@@ -146,9 +146,9 @@ class LogPane(LineView):
         line = self._buffer.row(self.scroll_offset.y)[0] if len(self._buffer) else 0
         self._fit()
         if self.following:
-            self.scroll_to(y=self.max_scroll_y, animate=False)
+            self.jump(self.max_scroll_y)
         else:
-            self.scroll_to(y=min(self._buffer.row_of(line), self.max_scroll_y), animate=False)
+            self.jump(min(self._buffer.row_of(line), self.max_scroll_y))
 
     # -- follow, wrap, timestamps, search
 
@@ -158,7 +158,7 @@ class LogPane(LineView):
         self.following = on
         if on:
             self.new_lines = 0
-            self.scroll_to(y=self.max_scroll_y, animate=False)
+            self.jump(self.max_scroll_y)
         self.update_lines()
         if changed:
             self.post_message(self.FollowChanged(on, self))
@@ -213,7 +213,7 @@ class LogPane(LineView):
         elif target >= self.max_scroll_y and not self.following:
             self.follow()
             return
-        self.scroll_to(y=target, animate=False)
+        self.jump(target)
 
     def action_scroll(self, step: int) -> None:
         """Scroll by rows."""
@@ -227,7 +227,7 @@ class LogPane(LineView):
         """Go to the start, or to the end and follow."""
         if step < 0:
             self.follow(False)
-            self.scroll_to(y=0, animate=False)
+            self.jump(0)
         else:
             self.follow()
 

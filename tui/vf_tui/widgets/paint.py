@@ -159,7 +159,10 @@ class LineView(Painter, ScrollView, can_focus=True):
         """Set how many content lines there are."""
         size = Size(self.area.width, rows + len(self.heads()))
         if self.virtual_size != size:
-            self.virtual_size = size
+            # A new length moves nothing but the scrollbar: no layout of the whole screen for it.
+            self.set_reactive(Widget.virtual_size, size)
+            if self.area.width:
+                self._scroll_update(size)
 
     def view_rows(self) -> list[Line]:
         """The lines in the window."""
@@ -202,12 +205,16 @@ class LineView(Painter, ScrollView, can_focus=True):
         row = y - len(self.heads())
         return row + self.scroll_offset.y if row >= 0 else -1
 
+    def jump(self, row: int) -> None:
+        """Put content line `row` at the top of the window, or as near to it as there are lines."""
+        self.scroll_to(y=row, animate=False, force=True)
+
     def reveal(self, row: int, *, margin: int = 0) -> None:
         """Scroll as little as needed to show `row`."""
         top = self.scroll_offset.y
         height = max(1, self.window)
         margin = min(margin, (height - 1) // 2)
         if row < top + margin:
-            self.scroll_to(y=max(0, row - margin), animate=False)
+            self.jump(max(0, row - margin))
         elif row >= top + height - margin:
-            self.scroll_to(y=row - height + 1 + margin, animate=False)
+            self.jump(row - height + 1 + margin)

@@ -147,7 +147,7 @@ class PaneGrid(LineView):
         page = at // self.capacity()
         target = page * self.area.height
         if self.scroll_offset.y != target:
-            self.scroll_to(y=target, animate=False)
+            self.jump(target)
 
     def resized(self) -> None:
         """Arrange anew."""
@@ -265,7 +265,7 @@ class PaneGrid(LineView):
     def _turn(self, step: int) -> None:
         height = max(1, self.area.height)
         y = (self.scroll_offset.y // height + step) * height
-        self.scroll_to(y=min(max(0, y), max(0, self.virtual_size.height - height)), animate=False)
+        self.jump(min(max(0, y), max(0, self.virtual_size.height - height)))
 
 
 def _share(cells: int, parts: int) -> list[int]:

@@ -122,7 +122,7 @@ class RolloutList(LineView):
             # What the eye rests on stays on its line when rows above come or go.
             now_at = self._index[self.cursor_id]
             if at >= 0 and now_at != at and 0 <= offset < self.window:
-                self.scroll_to(y=max(0, now_at - offset), animate=False)
+                self.jump(max(0, now_at - offset))
             return
         self._set_cursor(self._neighbour(before, at))
 
@@ -177,7 +177,7 @@ class RolloutList(LineView):
         """Move to the first or last rollout."""
         if step < 0:
             self.move_to(self._step(0, 1))
-            self.scroll_to(y=0, animate=False)
+            self.jump(0)
         else:
             self.move_to(self._step(len(self._order) - 1, -1))
 
