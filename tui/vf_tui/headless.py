@@ -12,12 +12,14 @@ from vf_core.events import types as ev
 from vf_core.events.fold import apply
 from vf_core.events.state import RunState
 from vf_core.link.base import Events, Link, Snapshot
+from vf_core.runtimes.lifecycle import State
 from vf_tui.commands.console import emit, notice, say
 from vf_tui.facts import rollout_facts
 from vf_tui.plain import PlainLines
 
 LAST_WORDS = 2.0
 """Seconds to wait for what a lost engine's journal still holds."""
+SETTLED = (State.NEW, State.GONE, State.SURVIVED, State.UNKNOWN)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -43,8 +45,11 @@ class Reporter:
             line = self._lines.of(event, state)
             if line is not None:
                 say(line)
-        elif isinstance(event, ev.AttemptFinished):
+        elif isinstance(event, ev.AttemptFinished | ev.RuntimeChanged):
             self._record(state, event.rollout)
+        elif isinstance(event, ev.RunFinished):
+            for id in state.rollouts:
+                self._record(state, id, last=True)
 
     def caught_up(self, state: RunState, *, silent: bool = False) -> None:
         """Print what `state` tells that was not printed yet; with `silent`, only take note of it."""
@@ -53,11 +58,13 @@ class Reporter:
                 say(line)
         if self._json:
             for id in state.rollouts:
-                self._record(state, id, silent=silent)
+                self._record(state, id, silent=silent, last=state.over)
 
-    def _record(self, state: RunState, id: str, *, silent: bool = False) -> None:
+    def _record(self, state: RunState, id: str, *, silent: bool = False, last: bool = False) -> None:
+        """A rollout's record, once its sandbox's fate is known too (`last`: once nothing more is to come)."""
         view = state.rollouts[id]
-        if view.ended_status and (id, view.attempt) not in self._ended:
+        known = view.sandbox is None or view.sandbox.state in SETTLED
+        if view.ended_status and (known or last) and (id, view.attempt) not in self._ended:
             self._ended.add((id, view.attempt))
             if not silent:
                 emit({"type": "rollout", **rollout_facts(view)})

@@ -67,7 +67,7 @@ class PlainLines:
             parts.append(view.program.meaning)
         elif view.program is not None and view.program.meaning:
             parts[0] = view.program.meaning
-        if event.stop_condition and event.stop_condition not in ("agent_completed", "agent_declined"):
+        if event.stop_condition not in ("", "agent_completed", "agent_declined", event.outcome):
             parts.append(event.stop_condition)
         parts.append(f"{view.turns} turn{'' if view.turns == 1 else 's'}")
         if view.tokens_known and view.turns:

@@ -18,12 +18,13 @@ from vf_tui.commands.run import (
 
 if TYPE_CHECKING:
     from vf_core.eval_config import EvalConfig
+    from vf_core.runs.layout import RunDir
 
 NOWHERE = "http://127.0.0.1:1/v1"
 """Stands for the scripted model's address until it is up."""
 
 TASKS = 8
-"""Tasks that the bundled taskset has."""
+"""Kinds of tasks that the bundled taskset has; more rollouts are more of each kind."""
 
 
 @click.command("demo", context_settings=UNKNOWN_ARE_OVERRIDES, options_metavar="[OPTIONS]")
@@ -58,26 +59,18 @@ def demo_command(how: How, rollouts: int, concurrency: int, args: tuple[str, ...
     from vf_core.scripted.scenario import DEMO, load_scenario
 
     given = ["--model", load_scenario(DEMO).model, "--env.taskset.id", "demo", "--client.base_url", NOWHERE]
-    given += ["-c", str(concurrency), *_size(rollouts)]
+    given += ["-n", str(rollouts), "-c", str(concurrency)]
     config = load_config(None, [*given, *overrides])
     if how.dry_run:
         return print_config(config, how)
-    return _run(config, how)
+    return run_config(config, how, _with_model)
 
 
-def _run(config: EvalConfig, how: How) -> int:
+def _with_model(config: EvalConfig, run_dir: RunDir) -> EvalConfig:
+    """`config` with the address of a scripted model that lives as long as the run's engine."""
     from vf_tui.demo_model import start_model
-    from vf_tui.launch import new_run_dir
 
-    run_dir = new_run_dir(config)
-    if config.client.base_url == NOWHERE:
-        client = config.client.model_copy(update={"base_url": start_model(run_dir.path)})
-        config = config.model_copy(update={"client": client})
-    return run_config(config, how, run_dir=run_dir)
-
-
-def _size(rollouts: int) -> list[str]:
-    """Options for at least `rollouts` rollouts: some of the tasks, or each of them as often as it takes."""
-    if rollouts <= TASKS:
-        return ["-n", str(rollouts)]
-    return ["-r", str(-(-rollouts // TASKS))]
+    if config.client.base_url != NOWHERE:
+        return config
+    client = config.client.model_copy(update={"base_url": start_model(run_dir.path)})
+    return config.model_copy(update={"client": client})

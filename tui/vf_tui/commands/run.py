@@ -150,40 +150,56 @@ def print_config(config: EvalConfig, how: How) -> int:
     return OK
 
 
-def run_config(config: EvalConfig, how: How, *, run_dir: RunDir | None = None) -> int:
-    """Start a run of `config` and watch it; the exit code."""
-    from vf_tui.launch import new_run_dir
+Prepare = Callable[["EvalConfig", "RunDir"], "EvalConfig"]
+"""What is still to be done to a config once its run directory is there."""
 
-    run_dir = run_dir or new_run_dir(config)
+
+def run_config(config: EvalConfig, how: How, prepare: Prepare | None = None) -> int:
+    """Start a run of `config` and watch it; the exit code."""
+    from vf_tui.launch import launch, new_run_dir
+
     reason = "" if how.headless or how.json or how.detach else plain_reason()
+    plain = bool(how.headless or how.json or reason)
     if reason:
         notice(f"no screen ({reason}): plain lines")
+    run_dir = new_run_dir(config)
+    mode = "detached" if how.detach else "embedded" if how.embedded else "headless" if plain else "screen"
+
+    def start() -> Launched:
+        ready = prepare(config, run_dir) if prepare is not None else config
+        return launch(ready, run_dir, embedded=how.embedded, mode=mode)
+
     if how.detach:
-        return _detached(config, run_dir, how)
-    if how.headless or how.json or reason:
-        return asyncio.run(_headless(config, run_dir, how))
-    return _on_screen(config, run_dir, how)
+        return _detached(start(), how)
+    if plain:
+        return asyncio.run(_headless(start, run_dir, how))
+    return _on_screen(start, config, run_dir, how)
 
 
-def _detached(config: EvalConfig, run_dir: RunDir, how: How) -> int:
-    from vf_tui.launch import launch
-
-    launched = launch(config, run_dir, embedded=False, mode="detached")
+def _detached(launched: Launched, how: How) -> int:
     if how.json:
         emit(launched.record())
     else:
-        short = run_dir.run_id[:8]
-        say(f"run {short} started in {run_dir.path}")
+        short = launched.run_dir.run_id[:8]
+        say(f"run {short} started in {launched.run_dir.path}")
         say(f"watch it with: vf-tui attach {short}")
     return OK
 
 
-def _on_screen(config: EvalConfig, run_dir: RunDir, how: How) -> int:
+def _on_screen(start: Callable[[], Launched], config: EvalConfig, run_dir: RunDir, how: How) -> int:
+    """Draw at once, while the engine is still being started."""
+    from vf_core.link.base import Description
     from vf_tui.commands.screen import show
-    from vf_tui.launch import launch
+    from vf_tui.starting import Starting, StartingLink
 
-    launched = launch(config, run_dir, embedded=how.embedded, mode="embedded" if how.embedded else "screen")
-    code = show(launched.link(), embedded=how.embedded, **(how.screen or {}))
+    starting = Starting(start)
+    about = Description(
+        "local" if how.embedded else "socket", run=run_dir.run_id, name=config.run_name, dir=str(run_dir.path)
+    )
+    code = show(StartingLink(starting, about), embedded=how.embedded, **(how.screen or {}))
+    if not starting.done:
+        notice("still starting the run")
+    launched = starting.launched()
     if how.embedded:
         _end_embedded(launched)
     return code
@@ -203,10 +219,9 @@ def _end_embedded(launched: Launched) -> None:
         pass
 
 
-async def _headless(config: EvalConfig, run_dir: RunDir, how: How) -> int:
+async def _headless(start: Callable[[], Launched], run_dir: RunDir, how: How) -> int:
     """Watch in lines or records to the end. A signal ends the run, gracefully and visibly."""
     from vf_tui.headless import Reporter, on_signals, watch
-    from vf_tui.launch import launch
 
     launched: Launched | None = None
     interrupted = ""
@@ -219,8 +234,7 @@ async def _headless(config: EvalConfig, run_dir: RunDir, how: How) -> int:
             launched.interrupt(name)
 
     async with on_signals(first):
-        mode = "embedded" if how.embedded else "headless"
-        launched = await asyncio.to_thread(launch, config, run_dir, embedded=how.embedded, mode=mode)
+        launched = await asyncio.to_thread(start)
         if interrupted:
             launched.interrupt(interrupted)
         if how.json:

@@ -48,6 +48,6 @@ def show(
         changes["theme"] = theme
     settings = load_settings().model_copy(update=changes)
     silence_notices()
-    from vf_tui.app import run_app
+    from vf_tui.run_app import run_app
 
     return run_app(link, settings=settings, read_only=read_only, embedded=embedded)
