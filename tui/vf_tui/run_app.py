@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from vf_core.config.paths import state_dir
+from vf_core.text import one_line
 from vf_tui.terminal import NoTerminalError, Terminal, check, own_terminal
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _say_goodbye(app: VfTuiApp, terminal: Terminal) -> None:
     with suppress(OSError):
         if error is not None:
             where = f"; details in {terminal.log}" if terminal.log else ""
-            text = "".join(traceback.format_exception_only(error)).strip()
-            print(f"vf-tui: the screen failed: {text[:500]}{where}", file=sys.stderr)  # noqa: T201
+            text = one_line("".join(traceback.format_exception_only(error)))
+            print(f"vf-tui: the screen failed: {text}{where}", file=sys.stderr)  # noqa: T201
         if app.farewell:
             print(app.farewell, flush=True)  # noqa: T201

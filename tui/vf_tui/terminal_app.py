@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from textual.app import App
+from textual.worker import WorkerFailed
 
 from vf_tui.terminal import Terminal
 
@@ -39,8 +40,8 @@ class TerminalApp(App[int], inherit_bindings=False):
     def _handle_exception(self, error: Exception) -> None:
         """Textual's hook: an exception that nobody caught ends the app, and is told once it is over."""
         if self.failure is None:
-            self.failure = error
-            traceback.print_exception(error, file=sys.__stderr__)
+            self.failure = error.error if isinstance(error, WorkerFailed) else error
+            traceback.print_exception(self.failure, file=sys.__stderr__)
         super()._handle_exception(error)
 
     def _fatal_error(self) -> None:

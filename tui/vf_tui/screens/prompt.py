@@ -37,7 +37,12 @@ class Prompt(Horizontal):
         """The text is another, and a good one."""
 
         text: str
-        control: Prompt
+        source: Prompt
+
+        @property
+        def control(self) -> Prompt:
+            """Where it comes from."""
+            return self.source
 
     @dataclass
     class Closed(Message):
@@ -45,7 +50,12 @@ class Prompt(Horizontal):
 
         text: str
         kept: bool
-        control: Prompt
+        source: Prompt
+
+        @property
+        def control(self) -> Prompt:
+            """Where it comes from."""
+            return self.source
 
     def __init__(self, check: Callable[[str], str] = lambda _: "", *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -38,14 +38,24 @@ class Rows(LineView):
         """The cursor is on another row (None: on none)."""
 
         key: str | None
-        control: Rows
+        source: Rows
+
+        @property
+        def control(self) -> Rows:
+            """Where it comes from."""
+            return self.source
 
     @dataclass
     class Opened(Message):
         """The user wants to look into a row."""
 
         key: str
-        control: Rows
+        source: Rows
+
+        @property
+        def control(self) -> Rows:
+            """Where it comes from."""
+            return self.source
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)

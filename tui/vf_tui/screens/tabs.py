@@ -22,7 +22,12 @@ class TabRow(LineWidget):
         """A name was clicked."""
 
         name: str
-        control: TabRow
+        source: TabRow
+
+        @property
+        def control(self) -> TabRow:
+            """Where it comes from."""
+            return self.source
 
     def __init__(self, names: Sequence[tuple[str, str]], *, id: str | None = None) -> None:
         super().__init__(id=id)
