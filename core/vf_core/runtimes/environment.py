@@ -21,8 +21,8 @@ RUN_VAR = "VF_TUI_RUN"
 ENGINE_VAR = "VF_TUI_ENGINE"
 
 _SECRET = re.compile(
-    r"API_?KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|COOKIE|AUTHORIZATION"
-    r"|(?:^|_)KEY(?:$|_)|ACCESS_?KEY|PRIVATE_?KEY|SESSION|TEAM_?ID",
+    r"API.?KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|COOKIE|AUTHORIZATION"
+    r"|(?:^|_)KEY(?:$|_)|ACCESS.?KEY|PRIVATE.?KEY|SESSION|TEAM.?ID",
     re.IGNORECASE,
 )
 # A program that finds these calls a model provider of the host's, or thinks that it was asked to.

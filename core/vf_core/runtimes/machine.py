@@ -101,7 +101,7 @@ class Machine(ABC, Generic[HandleT]):
     @property
     def left(self) -> tuple[Lifecycle, ...]:
         """Sandboxes that a forced start left behind, as what they are."""
-        return tuple(box.life for box in self._left)
+        return tuple(box.life for box in self._left if not box.state.settled)
 
     # ------------------------------------------------------------------ start
 
@@ -235,6 +235,7 @@ class Machine(ABC, Generic[HandleT]):
                 await _shielded(task)
         finally:
             self._left = [box for box in self._left if not box.state.settled]
+            _settled(self)
 
     def _begin_confirm(self, box: Box[HandleT], timeout: float) -> asyncio.Task[None]:
         if box.confirming is None or box.confirming.done():
@@ -244,6 +245,8 @@ class Machine(ABC, Generic[HandleT]):
     async def _confirming(self, box: Box[HandleT], timeout: float) -> None:
         deadline = _now() + timeout
         life = box.life
+        if life.state.settled:
+            return
         if life.state is State.CHECKING:
             life.to(State.UNKNOWN, detail=_CUT_SHORT)
         if life.state is not State.SENT:

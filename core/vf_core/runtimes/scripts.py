@@ -111,6 +111,7 @@ def _installed(requirement: Requirement, extras: set[str], depth: int) -> bool:
     )
 
 
+# A program and what it requires beside its header.
 Key = tuple[str, tuple[str, ...]]
 _prepared: dict[Key, list[str]] = {}
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Key, asyncio.Lock]] = WeakKeyDictionary()
@@ -121,7 +122,7 @@ async def prepare(source: str, requires: Sequence[str], fallback: Callable[[], P
 
     Raises `HarnessError` when it cannot be run: a header that asks for more than is here and no uv, or uv's failure.
     """
-    key = (hashlib.sha256(source.encode(errors="surrogatepass")).hexdigest(), tuple(requires))
+    key = (source, tuple(requires))
     found = _still_there(key)
     if found is None:
         locks = _locks.setdefault(asyncio.get_running_loop(), {})
@@ -143,7 +144,7 @@ async def _prepare(source: str, key: Key, fallback: Callable[[], Path]) -> list[
     directory = _directory(fallback)
     if missing:
         return await _by_uv(source, header, missing, directory)
-    return [sys.executable, *ISOLATED, await asyncio.to_thread(_compiled, source, key[0], directory)]
+    return [sys.executable, *ISOLATED, await asyncio.to_thread(_compiled, source, directory)]
 
 
 def _directory(fallback: Callable[[], Path]) -> Path:
@@ -153,9 +154,13 @@ def _directory(fallback: Callable[[], Path]) -> Path:
         return private_dir(fallback() / "scripts")
 
 
-def _compiled(source: str, digest: str, directory: Path) -> str:
+def _digest(source: str) -> str:
+    return hashlib.sha256(source.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def _compiled(source: str, directory: Path) -> str:
     """The program, compiled for this interpreter, beside its source."""
-    path = directory / f"{digest[:32]}.py"
+    path = directory / f"{_digest(source)}.py"
     try:
         text = source.encode()
         code = compile(source, str(path), "exec", dont_inherit=True)
@@ -200,7 +205,7 @@ async def _by_uv(source: str, header: Header, missing: Sequence[str], directory:
             hint="install uv (https://docs.astral.sh/uv), or what is missing beside vf-tui",
         )
     script = _with_header(source, header)
-    path = directory / f"{hashlib.sha256(script.encode()).hexdigest()[:32]}-uv.py"
+    path = directory / f"{_digest(script)}-uv.py"
     _publish(path, script.encode())
     await _uv([uv, "sync", "--script", str(path), "--no-config", "-q"], directory, lacking)
     found = await _uv([uv, "python", "find", "--script", str(path), "--no-config"], directory, lacking)

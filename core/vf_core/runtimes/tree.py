@@ -121,8 +121,13 @@ def _list_by_ps() -> list[Proc]:
         timeout=10,
         env={"LC_ALL": "C", "PATH": os.defpath},
     )
+    return parse_ps(done.stdout.decode(errors="replace"))
+
+
+def parse_ps(text: str) -> list[Proc]:
+    """What `ps -axo pid=,ppid=,pgid=,stat=,lstart=,comm=` prints in the C locale."""
     found = []
-    for line in done.stdout.decode(errors="replace").splitlines():
+    for line in text.splitlines():
         fields = line.split(None, 9)
         if len(fields) == 10 and fields[0].isdigit():
             pid, parent, group = (int(field) for field in fields[:3])
