@@ -10,18 +10,35 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.timer import Timer
 
-from vf_core.events.state import RunState
+from vf_core.events.state import RolloutView, RunState
 from vf_tui.attention import STALL_SECONDS
 from vf_tui.render import pane, status
 from vf_tui.render.line import Line
 from vf_tui.widgets.paint import LineView
 
 GAP = 1
+PACE = 0.2
+SLOW_PACE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """A pane as it was drawn at `t`, and what that rested on."""
+
+    view: RolloutView
+    place: tuple[object, ...]
+    stamp: tuple[int, int]
+    t: float
+    lines: list[Line]
 
 
 class PaneGrid(LineView):
-    """Panes in rows of as many as fit. More slots than fit are scrolled by whole rows of panes."""
+    """Panes in rows of as many as fit. More slots than fit are scrolled by whole pages.
+
+    `pace`: seconds between two drawings of a pane whose rollout changes all the time.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "step(-1, 0)", "Left", show=False, id="grid.left"),
@@ -61,12 +78,14 @@ class PaneGrid(LineView):
         super().__init__(id=id, classes=classes)
         self.stall_seconds = STALL_SECONDS
         self.zoomed = False
+        self.pace = PACE
         self.focus_id: str | None = None
         self.empty_text = "nothing is running"
         self._state = RunState()
         self._slots: Sequence[str | None] = ()
         self._now = 0.0
-        self._cache: dict[int, tuple[tuple[object, ...], list[Line]]] = {}
+        self._cache: dict[int, _Drawn] = {}
+        self._later: Timer | None = None
         self._columns, self._rows = 1, 1
         self._sizes: list[int] = [1]
         self._heights: list[int] = [1]
@@ -184,14 +203,28 @@ class PaneGrid(LineView):
             note = self.empty_text if slot == 0 and not any(self._slots) else ""
             return pane.empty(width, height, note)
         focused = id == self.focus_id
-        second = int(self._now) if status.ticking(view) else 0
-        key = (view, view.revision, second, width, height, focused)
+        place = (width, height, focused, self.stall_seconds)
+        stamp = (view.revision, int(self._now) if status.ticking(view) else 0)
         got = self._cache.get(slot)
-        if got is not None and got[0] == key:
-            return got[1]
+        if got is not None and got.view is view and got.place == place:
+            if got.stamp == stamp:
+                return got.lines
+            if view.status == "active" and 0 <= self._now - got.t < self.pace:
+                self._draw_later()
+                return got.lines
         lines = pane.pane(view, width, height, self._now, focused=focused, stall=self.stall_seconds)
-        self._cache[slot] = (key, lines)
+        self._cache[slot] = _Drawn(view, place, stamp, self._now, lines)
         return lines
+
+    def _draw_later(self) -> None:
+        """A pane that changes faster than can be read is drawn `pace` apart; its last state is never missed."""
+        if self._later is None:
+            self._later = self.set_timer(self.pace, self._draw_now)
+
+    def _draw_now(self) -> None:
+        self._later = None
+        self._now += self.pace
+        self.update_lines()
 
     # -- acts
 
