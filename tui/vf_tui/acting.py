@@ -93,7 +93,7 @@ class Acting:
     def _send(self, name: str, targets: tuple[str, ...], args: dict[str, object]) -> None:
         self._app.busy[name] = self._app.busy.get(name, 0) + 1
         whom = f" {len(targets)} rollouts" if len(targets) > 1 else f" {targets[0]}" if targets else ""
-        self._app.base.say(f"{name.replace('_', ' ')}{whom}: sent to the engine", seconds=None)
+        self._app.base.say(f"{name.replace('_', ' ')}{whom}: asked", seconds=None)
         self._app.run_worker(self._command(name, targets, args), group="commands")
 
     async def _command(self, name: str, targets: tuple[str, ...], args: dict[str, object]) -> None:
@@ -156,12 +156,14 @@ class _Leaving(Dialog):
 def answer_text(name: str, targets: tuple[str, ...], reply: Reply) -> str:
     """An engine's reply for the notice line."""
     what = name.replace("_", " ")
+    if len(targets) == 1:
+        what = f"{what} {targets[0]}"
     if not reply.ok:
         return f"{what} failed: {reply.message or 'the engine gave no reason'}"
     if reply.message:
         return f"{what}: {reply.message}" if not reply.message.startswith(name) else reply.message
     if not reply.changed:
         return f"{what}: nothing to do"
-    if reply.changed == ("run",) or not targets:
-        return f"{what}: done"
-    return f"{what}: done for {len(reply.changed)} of {len(targets)}"
+    if len(reply.changed) == len(targets) or not targets or reply.changed == ("run",):
+        return f"{what}: done" if len(targets) < 2 else f"{what}: done for all {len(targets)}"
+    return f"{what}: done for {len(reply.changed)} of {len(targets)}, nothing to do for the others"

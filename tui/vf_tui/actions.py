@@ -71,8 +71,6 @@ def _engine(c: Context) -> str | None:
         return "no run is open"
     if c.lost:
         return c.lost
-    if c.over:
-        return "the run is over"
     return c.read_only or None
 
 

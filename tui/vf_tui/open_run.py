@@ -114,6 +114,12 @@ class OpenRun:
             return self.bridge.about.note or "read-only"
         return f"read-only lock ({self.keymap.first('app.lock')} releases it)" if self.locked else ""
 
+    def unreachable(self) -> str:
+        """Why the engine can't be asked for anything; "" when it can. It stays a while after its run is over."""
+        if self.bridge is None or (self.bridge.alive and not self.bridge.lost):
+            return ""
+        return "the engine is lost" if self.bridge.lost else "the engine has ended"
+
     def context(self, scope: str, targets: Sequence[RolloutView], **more: Any) -> Context:
         """What the registry may look at, for a screen of `scope`."""
         bridge, state = self.bridge, self.state
@@ -122,7 +128,7 @@ class OpenRun:
             targets=tuple(targets),
             has_run=bridge is not None,
             over=state.over,
-            lost="the engine is lost" if bridge is not None and (bridge.lost or not bridge.alive) else "",
+            lost=self.unreachable(),
             read_only=self.read_only_reason(),
             stopping=state.status == "stopping",
             paused=state.paused,

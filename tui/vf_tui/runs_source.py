@@ -20,11 +20,7 @@ class RunsSource:
         return find_runs(self._roots)
 
     def open(self, run: RunSummary) -> Link:
-        """The way to `run`: its engine's socket while it lives, else its files."""
-        if run.live and run.socket:
-            from vf_core.link.socket import SocketLink
+        """The way to `run`: its engine while that can be reached, else its files."""
+        from vf_core.link.open import open_link
 
-            return SocketLink(Path(run.socket))
-        from vf_core.link.file import FileLink
-
-        return FileLink(run.dir)
+        return open_link(run)

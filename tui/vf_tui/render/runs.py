@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 
 from vf_core.runs.find import RunSummary
 from vf_tui import glyphs
@@ -16,28 +17,43 @@ STATUS_STYLES = {
     "failed": "error", "died": "alarm", "unknown": "faint",
 }  # fmt: skip
 
-# (column, width, least width of the screen from which on it is shown); the name takes what is left.
-_COLUMNS = (
-    ("status", 10, 0), ("id", 9, 56), ("done", 10, 40), ("active", 7, 90), ("reward", 15, 66), ("errors", 7, 80),
-    ("tokens", 8, 104), ("cost", 9, 116), ("left", 12, 128), ("unconfirmed", 12, 96), ("when", 12, 50),
+# Column: width. In the order of the line.
+_WIDTHS = {
+    "status": 9, "id": 8, "done": 9, "active": 6, "reward": 13, "failed": 6, "tokens": 6, "cost": 7,
+    "left": 11, "unconfirmed": 11, "started": 12,
+}  # fmt: skip
+# What is shown first when there is room for little.
+_RANK = (
+    "status", "done", "started", "reward", "id", "unconfirmed", "failed", "active", "tokens", "left", "cost",
 )  # fmt: skip
-_RIGHT = frozenset({"done", "active", "errors", "tokens", "cost", "when"})
+_RIGHT = frozenset({"done", "active", "failed", "tokens", "cost", "started"})
+_TITLES = {"left": "time left"}
+NAME, NAME_AT_LEAST = 30, 14
+"""Cells for the name: what it should have, and what is left to it for the two foremost columns."""
 
 
-def _shown(cells: int) -> list[tuple[str, int]]:
-    return [(name, size) for name, size, least in _COLUMNS if cells >= least]
+@lru_cache(maxsize=64)
+def _shown(cells: int) -> tuple[str, ...]:
+    """The columns that `cells` have room for beside the name, in the order of the line."""
+    chosen: list[str] = []
+    room = cells - 2
+    for n, name in enumerate(_RANK):
+        room -= _WIDTHS[name] + 1
+        if room < (NAME_AT_LEAST if n < 2 else NAME if n > 3 else 22):
+            break
+        chosen.append(name)
+    return tuple(name for name in _WIDTHS if name in chosen)
 
 
 def _name_cells(cells: int) -> int:
-    return max(8, cells - 2 - sum(size + 1 for _, size in _shown(cells)))
+    return max(8, cells - 2 - sum(_WIDTHS[name] + 1 for name in _shown(cells)))
 
 
 def titles(cells: int) -> Line:
     """The line over the list."""
     out: list[Segment] = [("  ", "head"), (fit("run", _name_cells(cells)), "head"), (" ", "head")]
-    words = {"left": "time left", "when": "started", "errors": "failed"}
-    for name, size in _shown(cells):
-        out += [(fit(words.get(name, name), size, right=name in _RIGHT), "head"), (" ", "head")]
+    for name in _shown(cells):
+        out += [(fit(_TITLES.get(name, name), _WIDTHS[name], right=name in _RIGHT), "head"), (" ", "head")]
     return clip(out, cells, "head")
 
 
@@ -48,9 +64,9 @@ def run_row(run: RunSummary, cells: int, now: float) -> Line:
         (fit(cell(run.name, 120) or run.id, _name_cells(cells + 1)), "text" if run.live else "dim"),
         (" ", ""),
     ]
-    for name, size in _shown(cells + 1):
+    for name in _shown(cells + 1):
         text, style = _cell(run, name, now)
-        out += [(fit(text, size, right=name in _RIGHT), style), (" ", "")]
+        out += [(fit(text, _WIDTHS[name], right=name in _RIGHT), style), (" ", "")]
     return tuple(out)
 
 
@@ -67,7 +83,7 @@ def _cell(run: RunSummary, name: str, now: float) -> tuple[str, str]:  # noqa: P
             return str(s.active or ""), "run"
         case "reward":
             return reward(run), "text"
-        case "errors":
+        case "failed":
             return _share(s.errors, s.done), "error" if s.errors else "faint"
         case "tokens":
             return timefmt.count(s.prompt_tokens + s.completion_tokens or None), "dim"

@@ -12,10 +12,14 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from vf_tui.actions import ALL, Action, Context, in_scope
+from vf_tui.render.line import wrap
 from vf_tui.safe_text import cell
 
 if TYPE_CHECKING:
     from vf_tui.app import VfTuiApp
+
+WIDTH, KEYS = 90, 13
+"""Cells of the sheet at most, and of its column of keys."""
 
 MOVING = (
     ("↑ ↓ j k", "move"),
@@ -54,28 +58,28 @@ class HelpScreen(ModalScreen[None], inherit_bindings=False):
     def sheet(self) -> Content:
         """All keys: this screen's, then everybody's, then those that move."""
         here = in_scope(self._about.scope)
-        own = [a for a in here if a.scopes != ALL]
-        common = [a for a in here if a.scopes == ALL]
-        lines = [line for a in own for line in self._lines(a)]
-        lines += [Content(""), Content.styled("on every screen", "dim")]
-        lines += [line for a in common for line in self._lines(a)]
-        lines += [Content(""), Content.styled("moving about", "dim")]
-        lines += [Content.assemble((f"{keys:>14}", "bold"), f"  {what}") for keys, what in MOVING]
-        return Content("\n").join(lines)
+        out = [line for a in here if a.scopes != ALL for line in self._lines(a)]
+        out += [Content(""), Content.styled("on every screen", "dim")]
+        out += [line for a in here if a.scopes == ALL for line in self._lines(a)]
+        out += [Content(""), Content.styled("moving about", "dim")]
+        out += [Content.assemble((f"{keys:>{KEYS}}", "bold"), f"  {what}") for keys, what in MOVING]
+        return Content("\n").join(out)
 
     def _lines(self, action: Action) -> list[Content]:
         app = cast("VfTuiApp", self.app)
         keys = app.keymap.label(action)
         if not keys:
             return []
+        room = max(20, min(self.app.size.width, WIDTH) - KEYS - 8)
         reason = action.enabled(self._about)
-        name = f"{action.label}: {action.tip}" if action.tip else action.label
-        if reason is None:
-            return [Content.assemble((f"{keys:>14}", "bold"), f"  {name}", ("  " + action.id, "dim"))]
-        return [
-            Content.styled(f"{keys:>14}  {name}", "dim"),
-            Content.styled(f"{'':14}  not now: {cell(reason)}", "dim italic"),
-        ]
+        text = f"{action.label}: {action.tip}" if action.tip else action.label
+        first, *rest = wrap(text, room)
+        style = "dim" if reason is not None else ""
+        out = [Content.assemble((f"{keys:>{KEYS}}", style or "bold"), "  ", (first, style))]
+        out += [Content.styled(f"{'':{KEYS}}  {line}", style) for line in rest]
+        if reason is not None:
+            out.append(Content.styled(f"{'':{KEYS}}  not now: {cell(reason)}", "dim italic"))
+        return out
 
     async def action_dismiss(self, result: None = None) -> None:
         """Close."""

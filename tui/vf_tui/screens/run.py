@@ -102,6 +102,7 @@ class RunScreen(BaseScreen):
 
     def _show_grid(self, state: RunState, changed: AbstractSet[str] | None, now: float) -> None:
         grid = self.grid
+        grid.empty_text = "" if not state.rollouts else "nothing is running"
         if grid.display and grid.size.width:
             grid.show(state, self.slots.ids, self.rollout_list.cursor_id, changed, now)
             self.tui.watch_rollouts(set(grid.visible_ids()))

@@ -13,12 +13,14 @@ from vf_core.runs.find import RunSummary
 from vf_tui import actions
 from vf_tui.filter import FilterError, words
 from vf_tui.render.facts import Section
+from vf_tui.render.line import Line
 from vf_tui.render.runs import run_row, run_sections, titles
 from vf_tui.screens.banner import Banner
 from vf_tui.screens.base import BaseScreen
 from vf_tui.screens.prompt import Prompt
 from vf_tui.screens.rows import Rows
 from vf_tui.widgets.facts_view import FactsView
+from vf_tui.widgets.paint import LineWidget
 
 REFRESH_SECONDS = 2.0
 
@@ -86,7 +88,7 @@ class RunsScreen(BaseScreen):
             return
         now = self.tui.clock()
         runs, live = self.shown, sum(1 for run in self._runs if run.live)
-        count = f"{len(self._runs)} runs, {live} live"
+        count = f"{len(self._runs)} run{'s' * (len(self._runs) != 1)}, {live} live"
         if self._filter:
             count += f" · filter {self._filter}: {len(runs)} shown"
         self.query_one("#count", Banner).show(self._problem or count)
@@ -158,12 +160,12 @@ class RunsScreen(BaseScreen):
         return str(run.dir) if run is not None else ""
 
 
-class Titles(Banner):
+class Titles(LineWidget):
     """The line over the rows."""
 
-    DEFAULT_CSS = "Titles { height: 1; width: 1fr; display: block; }"
+    DEFAULT_CSS = "Titles { height: 1; width: 1fr; }"
 
-    def lines(self, width: int, height: int) -> Sequence[object]:  # type: ignore[override]
+    def lines(self, width: int, height: int) -> Sequence[Line]:
         """See `LineWidget`."""
         return [titles(width)]
 
