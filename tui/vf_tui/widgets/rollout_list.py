@@ -222,6 +222,13 @@ class RolloutList(LineView):
         if self.cursor_id in self._index:
             self.reveal(self._index[self.cursor_id])
 
+    def view_rows(self) -> list[Line]:
+        """See `LineView`; an empty list says why it is."""
+        out = super().view_rows()
+        if not self._order and out:
+            out[0] = clip([("  ", ""), (cell(self.empty_text), "faint")], self.area.width)
+        return out
+
     def line_at(self, row: int) -> Line:
         """See `LineView`."""
         width = self.area.width
