@@ -1,0 +1,5 @@
+"""`python -m tests.perf.interception`."""
+
+from tests.perf.interception.bench import main
+
+main()
