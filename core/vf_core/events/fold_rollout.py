@@ -123,7 +123,7 @@ def _runtime(state: RunState, r: RolloutView, e: ev.RuntimeChanged) -> None:
         box.history.clear()
         box.id, box.attempt = "", e.attempt
     _move(box, e)
-    if box.state in _UNPROVEN:
+    if box.state in _UNPROVEN or (state.over and not box.state.settled):
         state.unconfirmed.add(box.name)
     elif box.state in _PROVEN:
         state.unconfirmed.discard(box.name)

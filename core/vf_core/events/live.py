@@ -63,7 +63,7 @@ class LiveBuffer:
         for held in self._held.values():
             event = held.last
             if isinstance(event, ev.TextDelta | ev.OutputChunk):
-                if held.parts[0] is not event.text:
+                if len(held.parts) > 1 or held.parts[0] is not event.text:
                     event = replace(event, text="".join(held.parts))
             elif isinstance(event, ev.ToolDelta):
                 arguments = "".join(held.parts)[: ev.ARGUMENTS_LIMIT]
