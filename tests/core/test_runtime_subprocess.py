@@ -287,7 +287,7 @@ async def test_whatever_the_agent_left_is_removed_and_no_more(tmp_path):
     box = local_box()
     await box.start()
     directory = box.directory
-    script = f"mkdir -p a/b/c && touch a/b/c/f && ln -s {outside} a/link && chmod 0 a/b/c && chmod 500 a/b && chmod 0 a"
+    script = f"mkdir -p a/b/c && touch a/b/c/f && ln -s {outside} a/l && chmod 0 a/b/c && chmod 500 a/b && chmod 0 a"
     assert (await box.run(sh(script))).exit_code == 0
     await box.stop_confirmed()
     assert not os.path.lexists(directory)

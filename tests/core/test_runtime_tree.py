@@ -46,6 +46,16 @@ async def test_every_kind_of_descendant_is_found():
     assert box.sandbox_id in box.proof
 
 
+async def test_a_chain_of_forks_is_caught():
+    """Each one lives for some milliseconds, and leaves another before it goes."""
+    box = local_box(grace=0)
+    await box.start()
+    await box.run(sh("hop() { sleep 0.01; hop & }; hop & (hop2() { setsid sh -c 'sleep 0.02' & }; hop2)"))
+    await until(lambda: processes_with(box.sandbox_id))
+    await box.stop_confirmed()
+    assert processes_with(box.sandbox_id) == []
+
+
 async def test_strangers_live_on(tmp_path):
     """Somebody who mentions the sandbox, or works in its directory, does not belong to it."""
     box = local_box()

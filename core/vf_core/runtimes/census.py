@@ -45,10 +45,13 @@ class Registry:
 
     def forget(self, sandbox: str) -> None:
         """A sandbox is gone: none of its groups is ours any more."""
-        for pid in [pid for pid, mark in self.groups.items() if mark[0] == sandbox]:
-            del self.groups[pid]
-        for path in [path for path, owner in self.directories.items() if owner == sandbox]:
-            del self.directories[path]
+        # Copies: another thread's engine may share this registry.
+        for pid, mark in list(self.groups.items()):
+            if mark[0] == sandbox:
+                self.groups.pop(pid, None)
+        for path, owner in list(self.directories.items()):
+            if owner == sandbox:
+                self.directories.pop(path, None)
 
     def adopted(self, proc: Proc) -> bool:
         """A child that nobody in this process started: its parent died, and nobody else will wait for it.

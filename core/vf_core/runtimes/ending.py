@@ -58,7 +58,6 @@ async def end(
 async def kill(own: Collection[Process], members: Members) -> list[Proc]:
     """Kill them until a look finds nobody; returns who is still there when patience ends."""
     deadline = time.monotonic() + KILL_PATIENCE
-    look = 0
     while True:
         for process in own:
             process.signal_group(signal.SIGKILL)
@@ -69,8 +68,8 @@ async def kill(own: Collection[Process], members: Members) -> list[Proc]:
             tree.send(proc, signal.SIGKILL)
         if time.monotonic() >= deadline:
             return left
-        await asyncio.sleep(_pause(look))
-        look += 1
+        # No growing pauses here: who forks and exits all the time is only caught by looking often.
+        await asyncio.sleep(_LOOKS[0])
 
 
 def kill_now(own: Collection[Process], members: Members) -> list[Proc]:

@@ -22,16 +22,8 @@ async def read(path: str, limit: int | None = None) -> bytes:
     with _Errors(path):
         # Without O_NONBLOCK, a FIFO that the agent put there would hold us for ever.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-        try:
-            info = os.fstat(fd)
-            if stat.S_ISDIR(info.st_mode):
-                raise IsADirectoryError
-            if not stat.S_ISREG(info.st_mode):
-                raise SandboxError(f"{path} is not a regular file")
-            size = info.st_size if limit is None else min(info.st_size, limit)
-            return await _off_loop(size, lambda: _read_all(fd, limit))
-        finally:
-            os.close(fd)
+        size = _check(fd, path)
+        return await _off_loop(size if limit is None else min(size, limit), fd, lambda: _read_all(fd, limit))
 
 
 async def write(path: str, data: bytes) -> None:
@@ -44,12 +36,19 @@ async def write(path: str, data: bytes) -> None:
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             fd = _open_to_write(path)
-        try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise SandboxError(f"{path} is not a regular file")
-            await _off_loop(len(data), lambda: _write_all(fd, data))
-        finally:
-            os.close(fd)
+        _check(fd, path)
+        await _off_loop(len(data), fd, lambda: _write_all(fd, data))
+
+
+def _check(fd: int, path: str) -> int:
+    """The size of a regular file; closes `fd` and raises for anything else."""
+    info = os.fstat(fd)
+    if stat.S_ISREG(info.st_mode):
+        return info.st_size
+    os.close(fd)
+    if stat.S_ISDIR(info.st_mode):
+        raise IsADirectoryError
+    raise SandboxError(f"{path} is not a regular file")
 
 
 def _open_to_write(path: str) -> int:
@@ -75,16 +74,19 @@ def _write_all(fd: int, data: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-async def _off_loop(size: int, work: Callable[[], T]) -> T:
+async def _off_loop(size: int, fd: int, work: Callable[[], T]) -> T:
+    """Do `work` on `fd`, then close it: in a thread when that pays."""
+
+    def closing() -> T:
+        try:
+            return work()
+        finally:
+            os.close(fd)
+
     if size <= _AT_ONCE:
-        return work()
-    task = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        # The thread goes on; the descriptor must stay its own until it is done.
-        await asyncio.wait({task})
-        raise
+        return closing()
+    # Shielded: the thread goes on when the caller is cancelled, and the descriptor is its own.
+    return await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(closing)))
 
 
 class _Errors:

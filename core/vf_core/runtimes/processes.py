@@ -31,7 +31,8 @@ _DRAIN = 0.1
 _DRAIN_LIMIT = 1 << 20
 # Where the system has no pidfd, children are asked this often (seconds) whether they ended.
 _POLL = 0.02
-_WANTED_FDS = 16_384
+# The first that the system grants.
+_WANTED_FDS = (16_384, 10_240, 4_096)
 _EXIT_UNKNOWN = 255
 
 
@@ -319,16 +320,20 @@ _user_limit: tuple[int, int] | None = None
 def raise_fd_limit() -> None:
     """Let this process have as many descriptors as hundreds of live sandboxes need, if the hard limit allows.
 
-    The programs that it starts get the user's own limit back.
+    The programs that it starts get the user's own limit back (on Linux).
     """
     global _user_limit  # noqa: PLW0603 - a property of the process
     if _user_limit is not None:
         return
     _user_limit = soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _WANTED_FDS if hard == resource.RLIM_INFINITY else min(_WANTED_FDS, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted and hasattr(resource, "prlimit"):
+    unlimited = resource.RLIM_INFINITY
+    for most in _WANTED_FDS:
+        wanted = most if hard == unlimited else min(most, hard)
+        if soft == unlimited or soft >= wanted:
+            return
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return
 
 
 def _restore_fd_limit(pid: int) -> None:

@@ -23,6 +23,8 @@ from vf_core.runtimes.identity import LINUX, parse_lstart, start_time
 
 # Looked at between two chances for the event loop to do other things.
 _STEP = 64
+_TURNS = 50
+_EXEC_TRIES = 3
 _READ = 1 << 17
 _POLICY_BATCH = 3
 
@@ -54,22 +56,38 @@ def mark_text(mark: Mark) -> str:
     return f"{mark[0]}/{mark[1]}"
 
 
+class RestlessError(Exception):
+    """New processes came faster than they could be looked at."""
+
+
 def snapshot(since: int) -> Iterator[dict[int, Proc]]:
     """All processes that started at `since` or later, by pid. Yields growing states of one dict: between two the
-    caller may let others run; after the last it is complete."""
+    caller may let others run; after the last it is complete.
+
+    Complete means: when it was listed for the last time, nobody was there who had not been looked at. A process
+    that forks and exits cannot slip through by doing so between being listed and being looked at. Raises
+    `RestlessError` when that point is not reached.
+    """
     out: dict[int, Proc] = {}
     if not LINUX:
         out.update((p.pid, p) for p in _list_by_ps() if p.start >= since)
         yield out
         return
-    for count, name in enumerate(os.listdir("/proc"), 1):
-        if name.isdigit():
+    seen: set[str] = set()
+    for turn in range(_TURNS):
+        fresh = [name for name in os.listdir("/proc") if name not in seen and name.isdigit()]
+        if not fresh:
+            yield out
+            return
+        seen.update(fresh)
+        for count, name in enumerate(fresh, 1):
             proc = _read(name, since)
             if proc is not None:
                 out[proc.pid] = proc
-        if count % _STEP == 0:
-            yield out
-    yield out
+            # Only in the first turn: those that follow must be quicker than who forks.
+            if turn == 0 and count % _STEP == 0:
+                yield out
+    raise RestlessError(f"new processes in each of {_TURNS} looks in a row")
 
 
 def _read(pid: str, since: int) -> Proc | None:
@@ -79,6 +97,13 @@ def _read(pid: str, since: int) -> Proc | None:
     if len(fields) < 39 or int(fields[19]) < since:
         return None
     dead = fields[0] in b"ZX"
+    batch = int(fields[38]) == _POLICY_BATCH
+    environment = b"" if dead else _slurp(f"/proc/{pid}/environ")
+    for _ in range(_EXEC_TRIES):
+        if environment or dead or not batch:
+            break
+        # It may be between two programs, when for a moment it has no environment at all.
+        environment = _slurp(f"/proc/{pid}/environ")
     return Proc(
         pid=int(pid),
         start=int(fields[19]),
@@ -87,8 +112,8 @@ def _read(pid: str, since: int) -> Proc | None:
         session=int(fields[3]),
         name=name.partition(b"(")[2].decode(errors="replace"),
         dead=dead,
-        batch=int(fields[38]) == _POLICY_BATCH,
-        marks=() if dead else marks_in(_slurp(f"/proc/{pid}/environ"), SANDBOX_VAR),
+        batch=batch,
+        marks=marks_in(environment, SANDBOX_VAR),
     )
 
 

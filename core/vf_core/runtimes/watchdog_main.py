@@ -16,6 +16,7 @@ import time
 # Long enough for processes that do not die at once, short enough not to stay behind for ever (seconds).
 _PATIENCE = 30.0
 _PAUSE = 0.05
+_TURNS = 50
 
 
 def wait_for_end(pid: int, start: str) -> None:
@@ -77,24 +78,34 @@ def marked(token: bytes, variable: bytes) -> dict[int, str]:
     parents: dict[int, int] = {}
     starts: dict[int, str] = {}
     ours: set[int] = set()
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        parent, start = _stat(name)
-        if not start:
-            continue
-        pid = int(name)
-        parents[pid], starts[pid] = parent, start
-        for entry in _slurp(f"/proc/{pid}/environ").split(b"\0"):
-            key, _, value = entry.partition(b"=")
-            if key == variable and token in value.split(b":"):
-                ours.add(pid)
+    seen = {str(os.getpid())}
+    # Until nobody new is there: who forks and exits must not slip through between two looks.
+    for _ in range(_TURNS):
+        fresh = [name for name in os.listdir("/proc") if name.isdigit() and name not in seen]
+        if not fresh:
+            break
+        seen.update(fresh)
+        for name in fresh:
+            parent, start = _stat(name)
+            if start:
+                pid = int(name)
+                parents[pid], starts[pid] = parent, start
+                if _carries(name, token, variable):
+                    ours.add(pid)
     grown = True
     while grown:
         more = {pid for pid, parent in parents.items() if parent in ours} - ours
         ours |= more
         grown = bool(more)
     return {pid: starts[pid] for pid in ours}
+
+
+def _carries(pid: str, token: bytes, variable: bytes) -> bool:
+    for entry in _slurp(f"/proc/{pid}/environ").split(b"\0"):
+        key, _, value = entry.partition(b"=")
+        if key == variable and token in value.split(b":"):
+            return True
+    return False
 
 
 def kill(pid: int, start: str) -> None:
