@@ -97,7 +97,7 @@ class Commands:
         if not targets and name != "retry_failed":
             return f"{name} needs at least one rollout"
         if self._engine.ending and name in ("restart", "retry_failed"):
-            return "the run is being stopped; nothing new is launched"
+            return "the run is ending; nothing new is launched (start it again with `vf-tui run`)"
         return ""
 
     async def _carry_out(self, name: str, targets: Sequence[str], args: Mapping[str, Any]) -> Outcome:
@@ -173,8 +173,8 @@ class Commands:
             job.ask(Intent.STOP)
             make_final(job, self._engine)
             return False
+        make_final(job, self._engine, final=False)
         job.intent, job.retries, job.reason = Intent.RUN, 0, "restart"
-        job.final = False
         self._engine.relaunch(job)
         return True
 
@@ -209,7 +209,7 @@ class Commands:
 
     async def _stop_all(self, confirm: bool) -> Outcome:
         engine = self._engine
-        if engine.state.over:
+        if engine.state.over and not engine.busy:
             return Outcome(message="the run is over")
         engine.begin_stopping("by the user")
         outcome = Outcome()
@@ -233,6 +233,8 @@ class Commands:
         engine = self._engine
         first = not engine.closing
         engine.begin_closing(reason)
-        if not engine.state.over:
-            await self._stop_all(confirm=True)
+        if engine.busy or not engine.state.over:
+            stopped = await self._stop_all(confirm=True)
+            if stopped.failed:
+                return stopped
         return Outcome(["run"] if first else [], message="" if first else "already shutting down")

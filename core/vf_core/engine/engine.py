@@ -64,6 +64,11 @@ class Engine:
         """Nothing new is launched any more."""
         return self.state.status == "stopping" or self.closing
 
+    @property
+    def busy(self) -> bool:
+        """Attempts run, or wait for a place."""
+        return bool(self.scheduler.active or self.scheduler.waiting)
+
     async def command(
         self, name: str, targets: Sequence[str] = (), args: Mapping[str, Any] | None = None, by: str = ""
     ) -> Reply:
@@ -101,11 +106,10 @@ class Engine:
             self.scheduler.add(self.jobs.values())
             while True:
                 await self.scheduler.quiet()
-                await self._finish()
-                if not await self._linger():
+                if await self._finish() and not await self._linger():
                     return self.state.exit_code or 0
         finally:
-            self.scheduler.closed = True
+            self.closing = self.scheduler.closed = True
             await self._results.close()
             await self._server.stop()
 
@@ -223,8 +227,8 @@ class Engine:
     def _requeue(self, job: Job) -> None:
         self.scheduler.add([job], first=True)
 
-    async def _finish(self) -> None:
-        """Bring every sandbox to proof, and say how the run ended."""
+    async def _finish(self) -> bool:
+        """Bring every sandbox to proof, and say how the run ended; False when a restart came in between."""
         left = [runtime for job in self.jobs.values() for runtime in job.unsettled]
         if left:
             self.publish(
@@ -232,6 +236,8 @@ class Engine:
             )
             await confirm_gone(left)
         await self._results.flush()
+        if self.busy:
+            return False
         totals = self.state.totals
         unconfirmed = tuple(sorted(r.name for job in self.jobs.values() for r in job.unsettled))
         code = exit_code(
@@ -251,15 +257,16 @@ class Engine:
                 message=self._broken or self.close_reason,
             )
         )
+        return True
 
     async def _linger(self) -> bool:
         """Wait while somebody watches; True when a restart gave the run more to do."""
         while self._viewers > 0 and not self.closing:
-            if self.scheduler.active or self.scheduler.waiting:
+            if self.busy:
                 return True
             self._wake.clear()
             await self._wake.wait()
-        return bool(self.scheduler.active or self.scheduler.waiting)
+        return self.busy
 
     def cannot_write(self, error: Exception) -> None:
         """Results can't be kept: launch nothing more, and end what runs."""

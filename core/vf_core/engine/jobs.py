@@ -124,10 +124,10 @@ async def run_job(
         requeue(job)
 
 
-def make_final(job: Job, host: Host) -> None:
-    """Another attempt was announced and will not come: the last result stands."""
-    if job.result is not None and not job.final:
-        _announce(job, host, job.number, job.result, final=True)
+def make_final(job: Job, host: Host, *, final: bool = True) -> None:
+    """Say anew whether the last result stands (`final`), or another attempt follows, where that has changed."""
+    if job.result is not None and job.final is not final:
+        _announce(job, host, job.number, job.result, final=final)
 
 
 def _announce(job: Job, host: Host, number: int, result: Result, *, final: bool) -> None:
