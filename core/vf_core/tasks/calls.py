@@ -227,7 +227,8 @@ async def _on_plugin_loop(coroutine: Coroutine[Any, Any, Any], what: str) -> Any
                 log.warning("plugin code blocks its event loop; %s gets another one", what)
                 loop = other
                 work.offer(loop)
-        return await work.done
+        await asyncio.wait({work.done})  # awaited itself, it would be cancelled with this task
+        return work.done.result()
     except asyncio.CancelledError:
         if not work.done.done() and work.cancel():
             await asyncio.wait({work.done}, timeout=CANCEL_SECONDS)
