@@ -16,12 +16,16 @@ from vf_core.events.background import Background
 
 URGENT = 1 << 20
 """Bytes waiting for the disk at which it is not waited for more of them."""
-BACKLOG = 16 << 20
-"""Bytes of one stream waiting for a slow disk before more are dropped."""
+BACKLOG = 64 << 20
+"""Bytes of one stream that may wait for a slow disk."""
+BACKLOG_ALL = 128 << 20
+"""Bytes of all streams of a run that may."""
 LIMIT = 256 << 20
 """Bytes of one stream that are kept at all, so that one program can't fill the disk."""
 PATIENCE = 0.05
-"""Seconds for which a writer that is far ahead waits for the disk, once, before it drops."""
+"""Seconds for which whoever is that far ahead waits for the disk to catch up, before output is dropped until it
+has."""
+PIECE = 1 << 20
 
 
 class OutputThread:
@@ -34,6 +38,17 @@ class OutputThread:
         self._lock = threading.Lock()
         self._open = 0
         self._closed = False
+        self._waiting = 0
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of all streams that wait for the disk."""
+        return self._waiting
+
+    def count(self, size: int) -> None:
+        """So many bytes more (or less) wait."""
+        with self._lock:
+            self._waiting += size
 
     def opened(self) -> bool:
         """One more log is open; False when the last one was closed already and the thread is ending."""
@@ -128,38 +143,55 @@ class _Stream:
         if self._total >= LIMIT:
             self._dropped += len(data)
             return
-        if self._size > BACKLOG and not self._room():
+        if self._is_behind() and not self._room():
             self._dropped += len(data)
             return
         with self._done:
             self._waiting.append(data)
-            self._size += len(data)
+        self._count(len(data))
         self._total += len(data)
         self._thread.soon(self.flush, now=self._size > URGENT)
 
+    def _count(self, size: int) -> None:
+        with self._done:
+            self._size += size
+        self._thread.count(size)
+
+    def _is_behind(self) -> bool:
+        return self._size > BACKLOG or self._thread.waiting > BACKLOG_ALL
+
     def _room(self) -> bool:
-        """Give the disk a moment to catch up, unless it did not the last time."""
+        """Give the disk a moment to catch up, unless it made no use of the last one."""
         with self._done:
             if not self._stuck:
-                self._stuck = not self._done.wait_for(lambda: self._size <= BACKLOG, PATIENCE)
+                self._stuck = not self._done.wait_for(lambda: not self._is_behind(), PATIENCE)
             return not self._stuck
 
     def flush(self) -> None:
         """Write what waits. On the thread, or wherever `close` runs."""
         with self._lock:
-            with self._done:
-                data = b"".join(self._waiting)
-                self._waiting.clear()
-            try:
-                self._put(data)
-            except OSError as e:
-                self._dropped += len(data)
-                self._thread.failed(e, self._loop)
-            finally:
+            while data := self._take():
+                try:
+                    self._put(data)
+                except OSError as e:
+                    self._dropped += len(data)
+                    self._thread.failed(e, self._loop)
+                self._count(-len(data))
                 with self._done:
-                    self._size -= len(data)
                     self._stuck = False
                     self._done.notify_all()
+
+    def _take(self) -> bytes:
+        """About a piece of what waits, so that progress shows."""
+        size = count = 0
+        with self._done:
+            for data in self._waiting:
+                size, count = size + len(data), count + 1
+                if size >= PIECE:
+                    break
+            taken = self._waiting[:count]
+            del self._waiting[:count]
+        return b"".join(taken)
 
     def _put(self, data: bytes) -> None:
         if self._dropped and self._total < LIMIT:
