@@ -99,7 +99,7 @@ class Teller:
         attempt = own.get("attempt")
         if not isinstance(attempt, int):
             attempt = self._attempts.get(rollout, 0) + 1
-        if attempt == 1:
+        if rollout not in self._attempts:
             queued = ev.RolloutQueued(rollout=rollout, task=task, sample=sample or 0, name=told.name)
             yield self._numbered(queued, told.start)
         self._attempts[rollout] = attempt
