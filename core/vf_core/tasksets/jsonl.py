@@ -63,7 +63,7 @@ class JsonlTask(Task[JsonlData, State, TaskConfig]):
     async def setup(self, trace: Trace[JsonlData, State], runtime: Runtime) -> None:
         """Write the row's files and run its setup command."""
         for path, text in self.data.files.items():
-            await runtime.write(path, text.encode("utf-8", errors="surrogateescape"))
+            await runtime.write(path, text.encode("utf-8", errors="replace"))
         command = self.data.setup
         if command is None:
             return
