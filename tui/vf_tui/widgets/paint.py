@@ -33,8 +33,49 @@ class Painter(_Base):
 
     _painter_palette: Palette | None = None
     _painter_lines: list[Line]
-    area: Size = Size(0, 0)
-    """The cells that lines are drawn in: without borders and scrollbars. (0, 0) before the first layout."""
+    _painter_outer: Size | None = None
+    _painter_area: Size = Size(0, 0)
+    _painter_stale = True
+
+    @property
+    def area(self) -> Size:
+        """The cells that lines are drawn in: without borders and scrollbars. (0, 0) before the first layout.
+
+        Measured when it is asked for: a layout is not always followed by a resize event.
+        """
+        outer = self.outer_size
+        if outer != self._painter_outer:
+            self._painter_outer = outer
+            self._painter_area = self.inner(outer)
+            self._painter_stale = True
+        return self._painter_area
+
+    def inner(self, outer: Size) -> Size:
+        """What is left of `outer` for lines."""
+        return outer.region.shrink(self.styles.gutter).size
+
+    def resized(self) -> None:
+        """The area has changed: lay out anew. Everything is drawn again afterwards."""
+
+    def make_lines(self) -> Sequence[Line]:
+        """All lines of the area."""
+        return ()
+
+    def update_lines(self) -> None:
+        """Draw what changed; all of it after a change of size."""
+        if not self.area.width:
+            return
+        if self._painter_stale:
+            self._painter_stale = False
+            self.resized()
+            self.repaint(self.make_lines())
+        else:
+            self.paint(self.make_lines())
+
+    def on_resize(self) -> None:
+        """Measure anew."""
+        self._painter_outer = None
+        self.update_lines()
 
     def palette(self) -> Palette:
         """The styles in use; made again after a change of theme or style."""
@@ -84,9 +125,10 @@ class Painter(_Base):
 
     def strip(self, y: int) -> Strip:
         """Line `y` as Textual wants it."""
-        palette = self.palette()
-        style = palette.style
+        style = self.palette().style
         cells = self.area.width
+        if self._painter_stale:
+            self.call_next(self.update_lines)
         line = self.painted(y)
         strip = Strip([Segment(text, style(name)) for text, name in line])
         return strip.crop_extend(0, cells, style(""))
@@ -101,15 +143,9 @@ class LineWidget(Painter, Widget):
         """What to show, as `height` lines of `width` cells."""
         return ()
 
-    def update_lines(self) -> None:
-        """Draw what changed."""
-        if self.area.width > 0:
-            self.paint(self.lines(*self.area))
-
-    def on_resize(self) -> None:
-        """Draw all again at the new size."""
-        self.area = self.content_size
-        self.repaint(self.lines(*self.area))
+    def make_lines(self) -> Sequence[Line]:
+        """See `Painter`."""
+        return self.lines(*self.area)
 
     def render_line(self, y: int) -> Strip:
         """Textual's Line API."""
@@ -171,23 +207,17 @@ class LineView(Painter, ScrollView, can_focus=True):
         rows = range(top, top + self.area.height - len(heads))
         return [*heads, *(self.line_at(row) for row in rows)]
 
-    def update_lines(self) -> None:
-        """Draw what changed."""
-        if self.area.width > 0:
-            self.paint(self.view_rows())
+    def inner(self, outer: Size) -> Size:
+        """See `Painter`; the scrollbar's place is kept free."""
+        return outer.region.shrink(self.styles.gutter).shrink(self.scrollbar_gutter).size
+
+    def make_lines(self) -> Sequence[Line]:
+        """See `Painter`."""
+        return self.view_rows()
 
     def redraw(self) -> None:
         """Make all lines again and draw them."""
         self.repaint(self.view_rows())
-
-    def resized(self) -> None:
-        """The area has changed: lay out anew. Everything is drawn again afterwards."""
-
-    def on_resize(self) -> None:
-        """Draw all again at the new size."""
-        self.area = self.scrollable_size
-        self.resized()
-        self.redraw()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Draw the window where it is now."""
