@@ -9,11 +9,13 @@ import json
 import os
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vf_core.events.state import RunState
 from vf_core.runs.layout import write_private
 from vf_core.runs.liveness import Liveness, Whereabouts, here, process_lives, process_start
+
+if TYPE_CHECKING:
+    from vf_core.events.state import RunState
 
 _LIMIT = 1 << 20
 

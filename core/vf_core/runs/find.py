@@ -3,7 +3,6 @@ run was, nor import anything heavy."""
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,8 +12,8 @@ from typing import Literal
 from vf_core.errors import RunDirError
 from vf_core.runs import index
 from vf_core.runs.engine_file import EngineInfo, Standing, read_engine_info
-from vf_core.runs.foreign import outline
 from vf_core.runs.liveness import Liveness
+from vf_core.runs.outline import outline
 
 DEPTH = 3
 """How many directories deep a root is searched: `outputs/<name>/<uuid>` is two."""
@@ -192,6 +191,8 @@ def _begins_with_name(run: RunSummary, text: str) -> bool:
 
 
 def _near(text: str, runs: list[RunSummary]) -> list[RunSummary]:
+    import difflib
+
     by_word: dict[str, list[RunSummary]] = {}
     for run in runs:
         for word in (run.id.casefold()[: max(4, len(text))], run.name.casefold()):

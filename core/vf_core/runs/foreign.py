@@ -6,49 +6,11 @@ Records are taken as they come: whatever is missing or of another shape is left 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from vf_core.events import types as ev
-
-
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """What a run's config says it is; empty or 0 where it does not. `total` counts rollouts."""
-
-    name: str
-    model: str = ""
-    taskset: str = ""
-    harness: str = ""
-    runtime: str = ""
-    total: int = 0
-
-
-def outline(run_dir: Path) -> Outline:
-    """What the config in `run_dir` says, in the current or the older layout."""
-    name = run_dir.absolute().parent.name
-    try:
-        with (run_dir / "config.toml").open("rb") as file:
-            config: Any = tomllib.load(file)
-    except (OSError, ValueError):
-        return Outline(name)
-    env = _map(config.get("env"))
-    agent = _map(env.get("agent"))
-    harness = _map(agent.get("harness")) or _map(config.get("harness"))
-    runtime = _map(agent.get("runtime")) or _map(harness.get("runtime"))
-    tasks = _first_int(config, "num_tasks", "n", "num_examples", "batch_size")
-    samples = _first_int(config, "num_rollouts", "r", "rollouts_per_example", "group_size") or 1
-    return Outline(
-        name,
-        model=_text(config.get("model")),
-        taskset=_text((_map(env.get("taskset")) or _map(config.get("taskset"))).get("id")),
-        harness=_text(harness.get("id")),
-        runtime=_text(runtime.get("type")),
-        total=tasks * samples,
-    )
+from vf_core.runs.outline import Outline
 
 
 class Teller:
@@ -312,10 +274,6 @@ def _numbers(value: Any) -> dict[str, float]:
 
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _first_int(config: Mapping[str, Any], *names: str) -> int:
-    return next((n for name in names if (n := _count(config.get(name))) is not None), 0)
 
 
 def _content(value: Any) -> str:

@@ -13,10 +13,13 @@ import tempfile
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vf_core.errors import RunDirError
-from vf_core.runs.output import OutputLog, OutputThread
 from vf_core.text import slug
+
+if TYPE_CHECKING:
+    from vf_core.runs.output import OutputLog, OutputThread
 
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 
@@ -101,6 +104,8 @@ class RunDir:
     def open_output(self, rollout: str, attempt: int) -> OutputLog:
         """A writer for the output of an attempt; close it. Never raises: what can't be written is dropped and
         told to `on_output_error`."""
+        from vf_core.runs.output import OutputLog, OutputThread
+
         if self._outputs is None or not self._outputs.opened():
             self._outputs = OutputThread(self._output_failed)
             self._outputs.opened()

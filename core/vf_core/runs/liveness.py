@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import socket
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -85,6 +84,8 @@ def _link(path: str) -> str:
 
 
 def _output(*argv: str) -> str:
+    import subprocess
+
     try:
         done = subprocess.run(
             argv,

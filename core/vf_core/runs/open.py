@@ -18,7 +18,8 @@ from vf_core.events.fold import fold
 from vf_core.events.journal import decode_or_none
 from vf_core.events.lines import LineReader, is_whole
 from vf_core.events.state import RunState
-from vf_core.runs.foreign import Teller, outline
+from vf_core.runs.foreign import Teller
+from vf_core.runs.outline import outline
 
 HELPING = 256 << 10
 """Bytes read at a time."""
