@@ -37,8 +37,9 @@ async def invoke(fn: Callable[..., Any], available: Mapping[str, Any], *, what: 
     if getattr(fn, "does_nothing", False):
         return None
     what = what or f"{getattr(fn, '__qualname__', fn)}"
-    if _is_ours(fn) and inspect.iscoroutinefunction(fn):
-        return await fn(**arguments(fn, available, what))
+    if _is_ours(fn):
+        result = fn(**arguments(fn, available, what))
+        return await result if inspect.isawaitable(result) else result
     with _Lent(available) as lent:
         given = arguments(fn, lent, what)
         if not inspect.iscoroutinefunction(fn):
