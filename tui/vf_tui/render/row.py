@@ -35,14 +35,13 @@ MARGIN = 2
 
 # From the widest down: (least width, {column: width}).
 _LAYOUTS: tuple[tuple[int, dict[str, int]], ...] = (
-    (128, {"sample": 7, "word": 12, "doing": 32, "turns": 5, "tokens": 6, "reward": 7, "exit": 18,
+    (140, {"sample": 7, "word": 12, "doing": 28, "turns": 5, "tokens": 6, "reward": 7, "exit": 18,
            "teardown": 9, "elapsed": 8}),
-    (110, {"sample": 6, "word": 12, "doing": 22, "turns": 4, "tokens": 6, "reward": 6, "exit": 14,
-           "teardown": 9, "elapsed": 7}),
-    (94, {"sample": 6, "word": 12, "doing": 20, "turns": 4, "tokens": 6, "reward": 6, "teardown": 9,
-          "elapsed": 7}),
-    (76, {"sample": 5, "word": 12, "doing": 16, "turns": 4, "reward": 6, "teardown": 9, "elapsed": 7}),
-    (60, {"sample": 5, "word": 12, "reward": 6, "teardown": 9, "elapsed": 5}),
+    (110, {"word": 12, "doing": 22, "turns": 4, "tokens": 6, "reward": 6, "exit": 14, "teardown": 9,
+           "elapsed": 7}),
+    (94, {"word": 12, "doing": 20, "turns": 4, "tokens": 6, "reward": 6, "teardown": 9, "elapsed": 7}),
+    (74, {"word": 12, "doing": 16, "turns": 4, "reward": 5, "teardown": 9, "elapsed": 7}),
+    (60, {"word": 12, "reward": 5, "teardown": 9, "elapsed": 5}),
     (36, {"word": 12, "reward": 5, "elapsed": 5}),
     (26, {"word": 12}),
     (0, {"word": 9}),
@@ -151,8 +150,10 @@ def _word(view: RolloutView, now: float, stall: float, *, combined: bool) -> tup
         return why.word, why.style
     if view.command and not view.ended_status:
         return view.command.replace("_", " "), "warn"
-    if not combined or view.status != "active":
+    if view.status != "active":
         return view.status, status.STATUS_STYLES[view.status]
+    if not combined:
+        return cell(view.phase, 12) or "boot", "dim"
     doing = status.doing(view)
     return f"{doing.verb} {doing.age(now)}".rstrip(), doing.style
 

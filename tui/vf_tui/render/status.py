@@ -111,6 +111,8 @@ def tool_words(tool: ToolView, limit: int = 160) -> str:
 
 _OPEN = re.compile(r'^\s*\{\s*"[^"]{0,60}"\s*:\s*"?')
 
+_CLOSE = re.compile(r'["\']?\s*\}\s*$')
+
 
 @lru_cache(maxsize=2048)
 def arguments(text: str, limit: int = 160) -> str:
@@ -124,6 +126,8 @@ def arguments(text: str, limit: int = 160) -> str:
         value = json.loads(text)
     except (ValueError, RecursionError):
         bare = _OPEN.sub("", text[: limit * 3])
+        if text.rstrip().endswith("}"):
+            bare = _CLOSE.sub("", bare)
         return cell(bare.replace('\\"', '"').replace("\\n", " "), limit)
     if isinstance(value, dict):
         if len(value) == 1 and isinstance(only := next(iter(value.values())), str):
