@@ -1,7 +1,7 @@
 """The HTTP server the harness talks to: it forwards model calls to the provider and records them.
 
-Chosen by measuring (`tests/perf/interception`): both sides are thin asyncio protocols over `httptools` (llhttp),
-which cost about a third of aiohttp's server and client.
+Chosen by measuring (`tests/perf/interception`): both sides are thin asyncio protocols over `httptools` (llhttp). With
+every turn recorded they cost about what aiohttp's server and client cost alone, and a first chunk passes far sooner.
 """
 
 from __future__ import annotations

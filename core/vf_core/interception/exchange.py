@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ORPHAN_SECONDS = 15.0
+ORPHAN_SECONDS = 30.0
 """How long a call goes on without anyone waiting for it: more than the longest pause of an SDK before a retry."""
 
 _NOT_RELAYED = frozenset(
@@ -119,6 +119,7 @@ class Exchange:
         self.number = number = session.next_call()
         self._upstream = upstream
         body = session.impose(self.chat)
+        self.chat.raw = b""
         self._turn = prepare_turn(session.trace, self.chat.messages)
         self._started = time.time()
         self._clock = time.monotonic()
