@@ -125,6 +125,7 @@ class FileLink:
         if not self._alive:
             for event in await asyncio.to_thread(source.last_words):
                 apply(state, event)
+        self._traces = Traces(self._dir)
         self._traces.take(state)
         return state
 
