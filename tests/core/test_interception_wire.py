@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from doubles import upstream as up
 from doubles.intercepted import HELLO, Client, Reply, Rig, hello, rig
 from vf_core.interception import wire
 
@@ -169,6 +170,21 @@ async def test_an_old_client_gets_an_answer_that_ends_with_its_connection(stream
             assert reply.headers["connection"] == "close"
             assert (reply.text if stream else reply.json["choices"][0]["message"]["content"]) == "done"
             assert await client.reader.read() == b""
+
+
+async def test_an_old_client_can_tell_a_broken_stream_from_a_whole_one() -> None:
+    async with rig() as r:
+        r.provider.plan(up.no_end_mark())
+        session = r.session()
+        body = json.dumps(hello(stream=True)).encode()
+        async with r.client(session) as client:
+            client.writer.write(
+                f"POST /v1/chat/completions HTTP/1.0\r\nAuthorization: Bearer {session.secret}\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n".encode()
+                + body
+            )
+            with pytest.raises(ConnectionResetError):
+                await client.reader.read()
 
 
 async def test_requests_sent_at_once_are_answered_in_order() -> None:

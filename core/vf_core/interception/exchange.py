@@ -12,12 +12,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vf_core.errors import InterceptionError, ProviderError, RolloutError
 from vf_core.events import types as ev
 from vf_core.interception import dialect_chat as chat_dialect
+from vf_core.interception.answers import Answer, operation_key
 from vf_core.interception.client import Call
 from vf_core.interception.dialect_chat import ChatRequest, Completion, Unusable
 from vf_core.interception.stream_chat import ChatStream, Events, event_data
@@ -43,40 +43,20 @@ _NOT_RELAYED = frozenset(
 )
 
 
-@dataclass(slots=True)
-class Answer:
-    """A whole answer, kept for a retry of its request. `delivered`: a client was there to its end; `key` is the
-    idempotency key of the request."""
-
-    status: int
-    headers: Headers
-    body: bytes
-    stream: bool
-    delivered: bool
-    key: bytes
-
-    def replay(self, responder: Responder) -> None:
-        """Give it again."""
-        if self.stream:
-            responder.start(self.status, self.headers, self.body)
-            responder.finish()
-        else:
-            responder.respond(self.status, self.headers, self.body)
-        self.delivered = True
-
-
 class Exchange:
     """A call of a session, waited for by any number of clients. It is told what comes of it as a `Listener`."""
 
-    def __init__(self, session: Session, chat: ChatRequest, digest: bytes, key: bytes) -> None:
+    def __init__(
+        self, session: Session, upstream: Upstream, chat: ChatRequest, digest: bytes, headers: Headers
+    ) -> None:
         self.session = session
         self.chat = chat
         self.digest = digest
         self.number = -1
-        self._key = key
+        self._upstream = upstream
+        self._asked = headers
         self._clients: list[Responder] = []
         self._orphaned: asyncio.TimerHandle | None = None
-        self._upstream: Upstream | None = None
         self._call: Call | None = None
         self._turn: PendingTurn | None = None
         self._started = 0.0
@@ -110,14 +90,13 @@ class Exchange:
 
     # The call
 
-    def start(self, upstream: Upstream, headers: Headers) -> None:
+    def start(self) -> None:
         """Send it."""
-        self._guarded(self._start, upstream, headers)
+        self._guarded(self._start)
 
-    def _start(self, upstream: Upstream, headers: Headers) -> None:
+    def _start(self) -> None:
         session = self.session
         self.number = number = session.next_call()
-        self._upstream = upstream
         body = session.impose(self.chat)
         self.chat.raw = b""
         self._turn = prepare_turn(session.trace, self.chat.messages)
@@ -128,7 +107,7 @@ class Exchange:
                 rollout=session.rollout, attempt=session.attempt, call=number, stream=self.chat.stream
             )
         )
-        self._call = upstream.post(chat_dialect.PATH, headers, body, self)
+        self._call = self._upstream.post(chat_dialect.PATH, self._asked, body, self)
 
     def refuse(self, refusal: Refusal) -> None:
         """Answer without asking the provider."""
@@ -197,7 +176,7 @@ class Exchange:
 
     def _response(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self._status = status
-        redact = self._upstream.redact_bytes if self._upstream is not None else bytes
+        redact = self._upstream.redact_bytes
         self._headers = [(name, redact(value)) for name, value in headers if name not in _NOT_RELAYED]
         kind = next((value for name, value in headers if name == b"content-type"), b"")
         # An error that came instead of a stream is read whole.
@@ -261,10 +240,10 @@ class Exchange:
 
     def _succeed(self, completion: Completion) -> None:
         """Record the turn, then let the clients see the end."""
-        session, turn = self.session, self._turn
-        if turn is None:
-            return
-        node = turn.commit(completion.message, tools=self.chat.tools)
+        session = self.session
+        if self._turn is None:
+            raise InterceptionError("an answer came before the request")
+        node = self._turn.commit(completion.message, tools=self.chat.tools)
         self._record(node=node, usage=completion.usage, finish_reason=completion.finish_reason)
         session.error = None
         reply = session.trace.nodes[node].message
@@ -282,7 +261,7 @@ class Exchange:
             b"".join((*self._parts, end)),
             streamed,
             bool(self._clients),
-            self._key,
+            operation_key(self._asked),
         )
         for client in self._end(answer):
             if not streamed:
@@ -294,17 +273,16 @@ class Exchange:
 
     def _fail(self, error: RolloutError, usage: Usage | None = None, relay: bytes | None = None) -> None:
         """Record the failure and show it: `relay` is the provider's own error body."""
-        session, upstream = self.session, self._upstream
-        if upstream is not None:
-            error.message = upstream.redact(error.message)
+        session = self.session
+        error.message = self._upstream.redact(error.message)
         if self._stream is not None and usage is None:
             usage = self._stream.usage
         self._record(error=Error.of(error), usage=usage)
         session.error = error
         self._tell_finished(usage, error=str(error), status=getattr(error, "status_code", None))
         session.emit(session.error_event(error))
-        if relay is not None and relay.strip() and upstream is not None:
-            status, headers, body = self._status, self._headers, upstream.redact_bytes(relay)
+        if relay is not None and relay.strip():
+            status, headers, body = self._status, self._headers, self._upstream.redact_bytes(relay)
         else:
             status = error.status_code if isinstance(error, ProviderError) else 500
             headers = [(name, value) for name, value in self._headers if name != b"content-type"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +13,9 @@ from pydantic import ValidationError
 
 from vf_core.errors import RolloutError, TaskError
 from vf_core.events import types as ev
+from vf_core.interception.answers import Answer, Answers
 from vf_core.interception.dialect_chat import ChatRequest, impose
-from vf_core.interception.exchange import Answer, Exchange
+from vf_core.interception.exchange import Exchange
 from vf_core.interception.tools import ToolWatch
 from vf_core.interception.upstream import Upstream
 from vf_core.interception.wire import Headers, Refusal, Responder
@@ -26,11 +26,6 @@ log = logging.getLogger(__name__)
 
 Stop = Callable[[Trace[Any, Any]], Awaitable[bool] | bool]
 """A `@stop` hook with its arguments bound but the trace; its `__name__` becomes the stop condition."""
-
-_ANSWERS_KEPT = 4
-_ANSWER_BYTES_KEPT = 256 * 1024
-_RETRY_HEADERS = frozenset((b"x-stainless-retry-count", b"x-retry-count", b"retry-attempt"))
-_KEY_HEADERS = frozenset((b"idempotency-key", b"x-idempotency-key"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +95,7 @@ class Session:
         self.tools = ToolWatch()
         self._calls = 0
         self._under_way: dict[bytes, Exchange] = {}
-        self._answers: OrderedDict[bytes, Answer] = OrderedDict()
+        self._answers = Answers()
         self._checks: set[asyncio.Task[None]] = set()
         self._sampling: tuple[dict[str, Any], SamplingConfig | None] = ({}, None)
         self._told_stripped: set[str] = set()
@@ -127,23 +122,22 @@ class Session:
         if waiting is not None:
             waiting.join(responder)
             return
-        retried, key = _retry(headers)
-        answer = self._answers.get(digest)
-        if answer is not None and (retried or not answer.delivered or (key and key == answer.key)):
+        answer = self._answers.find(digest, headers)
+        if answer is not None:
             answer.replay(responder)
             return
         for event in self.tools.returned(self.rollout, self.attempt, chat.messages):
             self.emit(event)
         self._check_limits()
-        exchange = Exchange(self, chat, digest, key)
+        exchange = Exchange(self, upstream, chat, digest, headers)
         exchange.join(responder)
         self._under_way[digest] = exchange
         if self.stops:
-            check = asyncio.get_running_loop().create_task(self._check_stops(exchange, headers, upstream))
+            check = asyncio.get_running_loop().create_task(self._check_stops(exchange))
             self._checks.add(check)
             check.add_done_callback(self._checks.discard)
         else:
-            exchange.start(upstream, headers)
+            exchange.start()
 
     def _check_limits(self) -> None:
         if self.refused is None and (reached := self.limits.reached(self.trace, len(self._under_way))):
@@ -151,7 +145,7 @@ class Session:
         if self.refused is not None:
             raise _stopped(self.refused)
 
-    async def _check_stops(self, exchange: Exchange, headers: Headers, upstream: Upstream) -> None:
+    async def _check_stops(self, exchange: Exchange) -> None:
         """Ask the `@stop` hooks, then send the request or refuse it."""
         for stop in self.stops:
             name = getattr(stop, "__name__", type(stop).__name__)
@@ -170,7 +164,7 @@ class Session:
                 self._stop(name)
                 exchange.refuse(_stopped(name))
                 return
-        exchange.start(upstream, headers)
+        exchange.start()
 
     def _stop(self, name: str) -> None:
         self.refused = name
@@ -204,14 +198,8 @@ class Session:
         """`exchange` is over; `answer` is what a retry of its request is to be told (None: ask again)."""
         if self._under_way.get(exchange.digest) is exchange:
             del self._under_way[exchange.digest]
-        if answer is None or self.closed:
-            return
-        answers = self._answers
-        answers[exchange.digest] = answer
-        answers.move_to_end(exchange.digest)
-        size = sum(len(known.body) for known in answers.values())
-        while len(answers) > _ANSWERS_KEPT or (len(answers) > 1 and size > _ANSWER_BYTES_KEPT):
-            size -= len(answers.popitem(last=False)[1].body)
+        if answer is not None and not self.closed:
+            self._answers.keep(exchange.digest, answer)
 
     def sampling_config(self, settings: dict[str, Any]) -> SamplingConfig | None:
         """`settings` as recorded with a call; None for what no config holds."""
@@ -241,14 +229,3 @@ def _stopped(name: str) -> Refusal:
     return Refusal(
         400, f"rollout stopped: {name}", kind="rollout_stopped", headers=((b"x-should-retry", b"false"),)
     )
-
-
-def _retry(headers: Headers) -> tuple[bool, bytes]:
-    """Whether the client says that it asks again, and the key that names its operation."""
-    retried, key = False, b""
-    for name, value in headers:
-        if name in _RETRY_HEADERS:
-            retried = value.strip() not in {b"", b"0"}
-        elif name in _KEY_HEADERS:
-            key = value
-    return retried, key

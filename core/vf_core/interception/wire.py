@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
+import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -134,7 +136,8 @@ class Responder:
         """Break the connection off, so that the client can't take what it has for a whole answer."""
         if (connection := self._connection) is not None:
             self._connection = None
-            connection.abort()
+            # Where only the connection's end ends an answer, an orderly end would look like that.
+            connection.abort(reset=not self._chunked)
 
     def gone(self) -> None:
         """The client went away (its connection's own call)."""
@@ -195,10 +198,13 @@ class ServerConnection(asyncio.Protocol):
         elif not transport.is_reading():
             transport.resume_reading()
 
-    def abort(self) -> None:
-        """Close at once."""
-        if self._transport is not None:
-            self._transport.abort()
+    def abort(self, *, reset: bool = False) -> None:
+        """Close at once; with `reset` as a failure that the client's system reports."""
+        if self._transport is None:
+            return
+        if reset and (sock := self._transport.get_extra_info("socket")) is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._transport.abort()
 
     # asyncio.Protocol
 
