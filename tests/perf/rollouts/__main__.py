@@ -1,0 +1,3 @@
+from tests.perf.rollouts.bench import main
+
+main()
