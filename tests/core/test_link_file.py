@@ -15,7 +15,7 @@ import pytest
 from doubles.fake_engine import FakeEngine
 from doubles.records import append, record, verifiers_run
 from doubles.viewers import Viewer
-from vf_core.errors import LinkError, RunDirError
+from vf_core.errors import LinkError
 from vf_core.events import types as ev
 from vf_core.events.journal import JournalWriter
 from vf_core.link import file as files
@@ -144,7 +144,7 @@ async def test_a_verifiers_run_is_followed_as_it_grows_and_reread_when_it_is_rew
 
 async def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(RunDirError):
+        with pytest.raises(LinkError, match=r"no run|not a directory"):
             await FileLink(path).connect()
 
 

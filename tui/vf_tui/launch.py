@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -13,13 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vf_core import __version__
-from vf_core.errors import ConfigError
+from vf_core.errors import ConfigError, LinkError
 from vf_core.runs.layout import RunDir
 
 if TYPE_CHECKING:
     from vf_core.eval_config import EvalConfig
+    from vf_core.events.state import RunState
     from vf_core.link.base import Link
 
+GRACE = 5.0
+"""Seconds for an engine that nobody can reach any more to end."""
 ENDING = 30.0
 """Seconds that an engine is given to end by itself once its run is over and nobody watches."""
 
@@ -55,6 +59,22 @@ class Launched:
             "runtime": config.env.agent.runtime.type,
             "version": __version__,
         }
+
+
+async def connect(launched: Launched) -> tuple[Link, RunState]:
+    """The way to a run that was just started, and its state. An engine that was done before we came is read from
+    its files. Raises `LinkError` when it is there but can't be reached."""
+    link = launched.link()
+    try:
+        return link, await link.connect()
+    except LinkError:
+        await link.close()
+        if not await asyncio.to_thread(launched.ended, GRACE):
+            raise
+    from vf_core.link.file import FileLink
+
+    files = FileLink(launched.run_dir.path)
+    return files, await files.connect()
 
 
 def new_run_dir(config: EvalConfig) -> RunDir:
@@ -115,7 +135,7 @@ def _in_thread(config: EvalConfig, run_dir: RunDir, mode: str) -> Launched:
         mode,
         os.getpid(),
         None,
-        lambda: LocalLink(thread),
+        lambda: LocalLink(thread, run_dir=run_dir.path),
         interrupt,
         thread.join,
     )

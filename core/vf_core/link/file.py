@@ -52,7 +52,7 @@ class FileLink:
         return link
 
     async def connect(self) -> RunState:
-        """See `Link.connect`. Raises `RunDirError` when there is no run, or it can't be read."""
+        """See `Link.connect`. Raises `LinkError` when there is no run, or it can't be read."""
         return await self._open()
 
     async def batches(self) -> AsyncIterator[Batch]:
@@ -113,10 +113,13 @@ class FileLink:
 
     async def _open(self) -> RunState:
         self._about = await asyncio.to_thread(summarise, self._dir)
-        source = await asyncio.to_thread(open_source, self._dir)
-        state = await asyncio.to_thread(
-            load, source, RunState(), progress=self._progress, stop=self._closed.is_set
-        )
+        try:
+            source = await asyncio.to_thread(open_source, self._dir)
+            state = await asyncio.to_thread(
+                load, source, RunState(), progress=self._progress, stop=self._closed.is_set
+            )
+        except RunDirError as e:
+            raise LinkError(e.message, hint=e.hint) from e
         if self._closed.is_set():
             raise LinkError("closed while the run was read")
         self._source = source
@@ -145,7 +148,7 @@ class FileLink:
         except FileNotFoundError:
             return []
         except OSError as e:
-            raise RunDirError(f"cannot read {self._source.path}: {e.strerror or e}") from e
+            raise LinkError(f"cannot read {self._source.path}: {e.strerror or e}") from e
         self._seen(events)
         return events
 
