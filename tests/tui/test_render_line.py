@@ -90,3 +90,14 @@ def test_a_ruled_title_ends_in_a_rule(cells: int) -> None:
     line = ln.ruled("group", cells)
     assert ln.line_width(line) == cells
     assert "…" not in "".join(text for text, _ in line if text.strip("─ ")) or cells < 9
+
+
+def test_what_counts_as_narrow_is_narrow() -> None:
+    assert all(cell_len(chr(i)) == 1 for i in range(0x20, 0x3000) if ln.plain(chr(i)) and i != 0x7F)
+
+
+def test_megabytes_are_wrapped_without_a_second_look_at_every_character() -> None:
+    text = "naïve café — “quoted” … " * 40_000
+    pieces = ln.wrap(text, 80)
+    assert all(ln.width(piece.rstrip()) <= 80 for piece in pieces)
+    assert len(pieces) == pytest.approx(len(text) / 78, rel=0.1)

@@ -55,3 +55,7 @@ def test_twenty_megabytes_are_cut_without_reading_all_of_them_twice() -> None:
     assert len(got) == 1
     assert len(got[0]) < safe_text.LINE_LIMIT + 60
     assert len(safe_text.cell("\x1b[31m" * 1_000_000)) <= 300
+
+
+def test_the_quick_look_misses_nothing_that_is_taken_apart() -> None:
+    assert all(safe_text._UNSTEADY.search(chr(code)) for code in safe_text._UNSTABLE)

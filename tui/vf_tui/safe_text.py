@@ -26,6 +26,10 @@ _UNSTABLE: dict[int, str] = dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEF
 _UNSTABLE |= dict.fromkeys((*range(0xFE00, 0xFE10), *range(0x1F3FB, 0x1F400)), "")
 _UNSTABLE |= dict.fromkeys((*range(0xE0000, 0xE0080), *range(0xE0100, 0xE01F0)), "")
 _UNSTABLE |= {0x1F1E6 + i: chr(0x41 + i) for i in range(26)}
+_UNSTEADY = re.compile(
+    "[\u00ad\u034f\u200b-\u200d\u2060\ufe00-\ufe0f\ufeff"
+    "\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
+)
 # A base letter can carry any number of marks; more than a few are an attack on the line above.
 _MARKS = re.compile(r"([\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]{3})[\u0300-\u036f"
                     r"\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]+")  # fmt: skip
@@ -43,7 +47,9 @@ def steady(text: str) -> str:
     """`text` with only characters whose width every terminal agrees on."""
     if text.isascii():
         return text
-    return _MARKS.sub(r"\1", text.translate(_UNSTABLE))
+    if _UNSTEADY.search(text):
+        text = text.translate(_UNSTABLE)
+    return _MARKS.sub(r"\1", text)
 
 
 def cell(text: str, limit: int = 300) -> str:

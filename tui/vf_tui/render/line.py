@@ -6,9 +6,10 @@ A style name is looked up in the palette when a line is drawn. It may carry a st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
-from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.cells import cell_len
 
 from vf_tui import glyphs
 
@@ -21,9 +22,34 @@ EMPTY: Line = ()
 JOIN = 7
 
 
+# Scripts and signs that take one cell a character everywhere: counted without a look at each.
+_NARROW = re.compile(
+    "[ -~\u00a0-\u00ac\u00ae-\u02ff\u0370-\u0377\u0384-\u0482\u048a-\u0527\u2010-\u2027\u2030-\u205e"
+    "\u2190-\u21ff\u2500-\u259f]*"
+).fullmatch
+
+
+class _Sizes(dict[str, int]):
+    """Cells of characters, looked up once each."""
+
+    def __missing__(self, ch: str) -> int:
+        got = self[ch] = cell_len(ch)
+        return got
+
+
+_sizes = _Sizes()
+size = _sizes.__getitem__
+"""Cells that one character takes."""
+
+
+def plain(text: str) -> bool:
+    """Every character of `text` takes one cell."""
+    return text.isascii() or _NARROW(text) is not None
+
+
 def width(text: str) -> int:
     """Cells that `text` takes."""
-    return len(text) if text.isascii() else cell_len(text)
+    return len(text) if plain(text) else sum(map(size, text))
 
 
 def line_width(line: Iterable[Segment]) -> int:
@@ -35,13 +61,23 @@ def cut(text: str, cells: int) -> str:
     """`text` in at most `cells` cells; a cut is marked by an ellipsis."""
     if cells <= 0:
         return ""
-    if (len(text) if text.isascii() else cell_len(text)) <= cells:
+    if width(text) <= cells:
         return text
     mark = glyphs.current().ellipsis
     if cells <= len(mark):
         return mark[:cells]
     room = cells - len(mark)
-    return (text[:room] if text.isascii() else set_cell_size(text, room).rstrip()) + mark
+    return (text[:room] if plain(text) else _head(text, room)) + mark
+
+
+def _head(text: str, cells: int) -> str:
+    """The beginning of `text` that fits."""
+    used = 0
+    for i, ch in enumerate(text):
+        used += size(ch)
+        if used > cells:
+            return text[:i]
+    return text
 
 
 def fit(text: str, cells: int, *, right: bool = False) -> str:
@@ -96,10 +132,27 @@ def wrap(text: str, cells: int) -> list[str]:
     """`text` (one line) in pieces of at most `cells` cells, broken at blanks where that wastes little."""
     if cells <= 0:
         return [text]
-    if width(text) <= cells:
-        return [text]
-    if not text.isascii():
-        return chop_cells(text, cells)
+    if plain(text):
+        return _wrap_plain(text, cells) if len(text) > cells else [text]
+    out: list[str] = []
+    start = used = 0
+    blank = -1
+    sizes = _sizes
+    for i, ch in enumerate(text):
+        took = sizes[ch]
+        while used + took > cells and i > start:
+            end = blank if blank - start >= cells * 2 // 3 else i
+            out.append(text[start:end])
+            used = sum(map(size, text[end:i]))
+            start, blank = end, -1
+        used += took
+        if ch == " ":
+            blank = i + 1
+    out.append(text[start:])
+    return out
+
+
+def _wrap_plain(text: str, cells: int) -> list[str]:
     out: list[str] = []
     start = 0
     while len(text) - start > cells:
@@ -118,14 +171,14 @@ def _cells(line: Line) -> tuple[list[str], list[str]]:
     styles: list[str] = []
     for text, name in line:
         before = len(chars)
-        if text.isascii():
+        if plain(text):
             chars.extend(text)
         else:
             for ch in text:
-                size = cell_len(ch)
-                if size:
+                took = size(ch)
+                if took:
                     chars.append(ch)
-                    if size == 2:
+                    if took == 2:
                         chars.append("")
                 elif chars:
                     chars[-1] += ch
@@ -139,9 +192,9 @@ def changed_spans(old: Line, new: Line) -> list[tuple[int, int]]:
         return []
     old_chars, old_styles = _cells(old)
     new_chars, new_styles = _cells(new)
-    size, before = len(new_chars), len(old_chars)
+    before = len(old_chars)
     out: list[tuple[int, int]] = []
-    for i in range(size):
+    for i in range(len(new_chars)):
         if i < before and new_chars[i] == old_chars[i] and new_styles[i] == old_styles[i]:
             continue
         if out and i - out[-1][1] <= JOIN:

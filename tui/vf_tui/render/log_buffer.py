@@ -7,11 +7,11 @@ from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
 
-from vf_tui.render.line import Line, Segment, wrap
+from vf_tui.render.line import Line, Segment, plain, wrap
 from vf_tui.safe_text import LINE_LIMIT, coloured, whole_line
 
 LINES_KEPT = 10_000
-CHARACTERS_KEPT = 4_000_000
+CHARACTERS_KEPT = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class LogBuffer:
 
     def _height(self, entry: Entry) -> int:
         text = entry.text
-        if len(text) <= self._cells and text.isascii():
+        if len(text) * 2 <= self._cells or (len(text) <= self._cells and plain(text)):
             return 1
         return len(wrap(text, self._cells))
 
