@@ -12,8 +12,6 @@ from typing import Literal
 Liveness = Literal["live", "dead", "elsewhere", "ended"]
 """`ended`: it said its last word; `elsewhere`: on another machine or in another container, so it can't be told."""
 
-_PROC = Path("/proc/self/stat").exists()
-
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
@@ -29,16 +27,18 @@ class Whereabouts:
 @functools.cache
 def here() -> Whereabouts:
     """Where this process runs."""
-    return Whereabouts(socket.gethostname(), _machine(), _boot(), _link("/proc/self/ns/pid"))
+    from vf_core.runtimes.identity import boot_id
+
+    return Whereabouts(socket.gethostname(), _text("/etc/machine-id"), boot_id(), _link("/proc/self/ns/pid"))
 
 
 def process_start(pid: int) -> str:
-    """When process `pid` started, in a form that only compares; empty when there is none or it can't be told."""
-    if _PROC:
-        # The name in parentheses may itself hold spaces and parentheses.
-        fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
-        return fields[19] if len(fields) > 19 and fields[0] not in "ZX" else ""
-    return _output("ps", "-o", "lstart=", "-p", str(pid))
+    """When process `pid` started, in a form that only compares; empty when there is none, or only its remains."""
+    from vf_core.runtimes.identity import start_time
+
+    # The name in parentheses may itself hold spaces and parentheses.
+    state = _text(f"/proc/{pid}/stat").rpartition(")")[2][:2].strip()
+    return "" if state in ("Z", "X") else str(start_time(pid) or "")
 
 
 def process_lives(pid: int, start: str, where: Whereabouts) -> Literal["live", "dead", "elsewhere"]:
@@ -59,16 +59,6 @@ def _same(pid: int, start: str) -> bool:
     return bool(found) and (not start or found == start)
 
 
-def _machine() -> str:
-    return _text("/etc/machine-id") if _PROC else ""
-
-
-def _boot() -> str:
-    if _PROC:
-        return _text("/proc/sys/kernel/random/boot_id")
-    return _output("sysctl", "-n", "kern.bootsessionuuid")
-
-
 def _text(path: str) -> str:
     try:
         return Path(path).read_text(errors="replace").strip()
@@ -81,20 +71,3 @@ def _link(path: str) -> str:
         return os.readlink(path)
     except OSError:
         return ""
-
-
-def _output(*argv: str) -> str:
-    import subprocess
-
-    try:
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            check=False,
-            text=True,
-            timeout=5,
-            env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
