@@ -83,6 +83,13 @@ def test_n05_another_machines_process_is_elsewhere_and_never_dead(
     assert process_lives(os.getpid(), process_start(os.getpid()), where) == expected
 
 
+def test_where_boots_are_told_by_the_clock_a_set_clock_kills_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liveness, "here", lambda: Whereabouts("mac", boot="sec = 2"))
+    where = Whereabouts("mac", boot="sec = 1")
+    assert process_lives(os.getpid(), process_start(os.getpid()), where) == "live"
+    assert process_lives(os.getpid(), "another start", where) == "dead"
+
+
 def test_runs_are_found_in_any_output_directory(tmp_path: Path) -> None:
     run, _ = made(tmp_path / "far" / "away")
     assert not find_runs()
