@@ -10,7 +10,7 @@ from vf_core.errors import ProviderError
 from vf_core.interception.dialect_chat import Completion, Unusable, loads, provider_error
 from vf_core.trace.types import Usage
 
-_TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
+_TEXTS = frozenset(("content", "reasoning_content", "reasoning", "refusal"))
 # Atomic, so that one CR LF can't count as two line ends.
 _EVENT_END = re.compile(rb"(?>\r\n|\r|\n){2}")
 
@@ -111,17 +111,18 @@ class ChatStream:
         if error := choice.get("error"):
             raise Unusable(provider_error(error), self.usage)
         delta = choice.get("delta")
-        if isinstance(delta, dict):
-            for name in _TEXTS:
-                text = delta.get(name)
-                if text and isinstance(text, str):
-                    self._texts.setdefault(name, []).append(text)
+        for name, value in delta.items() if isinstance(delta, dict) else ():
+            if not value:
+                continue
+            if name in _TEXTS:
+                if isinstance(value, str):
+                    self._texts.setdefault(name, []).append(value)
                     if self.live:
-                        self._said.append((name.startswith("reasoning"), text))
-            if tools := delta.get("tool_calls"):
-                self._tool_calls(tools)
-            if details := delta.get("reasoning_details"):
-                self._reasoning_details(details)
+                        self._said.append((name.startswith("reasoning"), value))
+            elif name == "tool_calls":
+                self._tool_calls(value)
+            elif name == "reasoning_details":
+                self._reasoning_details(value)
         finish = choice.get("finish_reason")
         if finish == "error":
             raise self._unusable("the provider's answer ended in an error")
