@@ -26,7 +26,8 @@ def pane(
     why = status.attention(view, now, stall)
     frame = "frame_focus" if focused else "frame_alarm" if why is not None and why.rank < 3 else "frame"
     inner, rows = max(1, cells - 4), max(0, height - 2)
-    body = [now_line(view, inner, now), *tail(view, inner, rows - 1, now)][:rows]
+    body = [now_line(view, inner, now), *_trouble(view, inner, max(2, rows // 3))]
+    body = [*body, *tail(view, inner, rows - len(body), now)][:rows]
     body += [clip((), inner)] * (rows - len(body))
     v = glyphs.current().v
     out = [_top(view, cells, why, frame, focused)]
@@ -115,6 +116,17 @@ def now_line(view: RolloutView, cells: int, now: float) -> Line:
     if doing.what:
         left += [(" ", ""), (doing.what, "strong")]
     return split(left, [(doing.age(now), "dim")], cells)
+
+
+def _trouble(view: RolloutView, cells: int, rows: int) -> list[Line]:
+    """What went wrong, in at most `rows` lines."""
+    text, style = status.trouble(view)
+    if not text:
+        return []
+    pieces = wrap(text, cells)
+    if len(pieces) > rows:
+        pieces = [*pieces[: rows - 1], text[sum(map(len, pieces[: rows - 1])) :]]
+    return [clip([(piece, style)], cells) for piece in pieces]
 
 
 def tail(view: RolloutView, cells: int, rows: int, now: float) -> list[Line]:

@@ -101,7 +101,7 @@ def rollout_row(
         out += [(fit(status.sample(view), cols.sample), "faint"), (" ", "")]
     out += [*_name(view, cols, base), (" ", "")]
     word, style = _word(view, now, stall, combined=not cols.doing)
-    out += [(fit(word, cols.word), style), (" ", "")]
+    out += [(shown := cut(word, cols.word), style), (" " * (cols.word - width_of(shown) + 1), "")]
     if cols.doing:
         out += [*_doing(view, now, cols.doing), (" ", "")]
     out += _numbers(view, cols)

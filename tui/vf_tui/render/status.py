@@ -91,8 +91,6 @@ def _ended_word(view: RolloutView) -> str:
 
 
 def _ended_how(view: RolloutView) -> str:
-    if view.error:
-        return cell(view.error, 300)
     return cell(view.stop_condition, 40) if view.stop_condition != view.status else ""
 
 
@@ -111,6 +109,7 @@ def tool_words(tool: ToolView, limit: int = 160) -> str:
 
 _OPEN = re.compile(r'^\s*\{\s*"[^"]{0,60}"\s*:\s*"?')
 
+_NEXT_KEY = re.compile(r'"?\s*,\s*"(\w{1,40})"\s*:\s*"?')
 _CLOSE = re.compile(r'["\']?\s*\}\s*$')
 
 
@@ -128,6 +127,7 @@ def arguments(text: str, limit: int = 160) -> str:
         bare = _OPEN.sub("", text[: limit * 3])
         if text.rstrip().endswith("}"):
             bare = _CLOSE.sub("", bare)
+        bare = _NEXT_KEY.sub(r" \1=", bare)
         return cell(bare.replace('\\"', '"').replace("\\n", " "), limit)
     if isinstance(value, dict):
         if len(value) == 1 and isinstance(only := next(iter(value.values())), str):
@@ -165,7 +165,23 @@ def exit_words(view: RolloutView) -> tuple[str, str]:
         return "", "faint"
     if program.code is None:
         return "running", "run"
-    return cell(program.meaning, 60) or f"exit {program.code}", PROGRAM_STYLES.get(program.kind, "text")
+    # A program that was stopped on request did not fail.
+    style = "dim" if view.status == "stopped" else PROGRAM_STYLES.get(program.kind, "text")
+    return cell(program.meaning, 60) or f"exit {program.code}", style
+
+
+def trouble(view: RolloutView) -> tuple[str, str]:
+    """What went wrong, in its own words, and the style: of a sandbox that would not go, the attempt's error, or
+    the last failure that it lives with. Blank when nothing did."""
+    box = view.sandbox
+    if box is not None and box.state in (State.SURVIVED, State.UNKNOWN) and box.detail:
+        return cell(box.detail), "error"
+    if view.status == "error":
+        return cell(view.error), "text"
+    if view.errors and not view.ended_status:
+        _, kind, message = view.errors[-1]
+        return cell(f"{kind}: {message}"), "warn"
+    return "", ""
 
 
 def teardown_words(box: SandboxView | None) -> tuple[str, str]:
