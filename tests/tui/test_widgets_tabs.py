@@ -10,6 +10,7 @@ from textual.app import App, ComposeResult
 
 import vf_tui
 from doubles.screen_states import NOW, gallery, hostile
+from vf_core.runtimes.lifecycle import State
 from vf_tui.render import facts
 from vf_tui.widgets.activity_view import ActivityView
 from vf_tui.widgets.bars import KeyBar, Notice
@@ -113,6 +114,25 @@ async def test_the_header_is_one_line_when_narrow() -> None:
         await pilot.pause()
         assert header.size.height == 1
         assert "6/16" in app.drawn()
+
+
+async def test_the_header_has_the_last_word_when_the_run_ends_within_a_second() -> None:
+    app = TabApp()
+    state = gallery()
+    async with app.run_test(size=(120, 30)) as pilot:
+        header = app.query_one(RunHeader)
+        header.show(state, NOW)
+        await pilot.pause()
+        assert "stopping 1" in app.drawn()
+        for name in ("vf-l1-1", "vf-l2-1"):
+            state.sandboxes[name].state = State.GONE
+            state.unconfirmed.discard(name)
+        state.revision += 1
+        state.finished, state.status = NOW, "completed"
+        header.show(state, NOW)
+        await pilot.pause()
+        assert "stopping" not in app.drawn()
+        assert "1 unconfirmed" in app.drawn()
 
 
 @pytest.mark.parametrize("attack", list(hostile()))

@@ -13,6 +13,7 @@ from vf_tui.render.line import Line
 from vf_tui.widgets.paint import LineWidget
 
 WIDE = 80
+MANY = 100
 
 
 class RunHeader(LineWidget):
@@ -27,15 +28,17 @@ class RunHeader(LineWidget):
         self.stall_seconds = STALL_SECONDS
         self._state = RunState()
         self._survey = header.Survey()
-        self._second = -1
+        self._surveyed: tuple[object, ...] = ()
         self._now = 0.0
         self._note = ""
 
     def show(self, state: RunState, now: float, note: str = "") -> None:
         """Show `state` as of `now` (Unix seconds); `note` is a remark of the screen (filter, link lost, …)."""
-        second = int(now)
-        if second != self._second or state is not self._state:
-            self._second = second
+        # A walk over all rollouts: once a second while many are live, else whenever anything changed.
+        many = not state.over and state.totals.active + len(state.unconfirmed) > MANY
+        key = (int(now), state.over, 0 if many else state.revision)
+        if key != self._surveyed or state is not self._state:
+            self._surveyed = key
             self._survey = header.survey(state, now, self.stall_seconds)
         self._state, self._now, self._note = state, now, note
         self.update_lines()
