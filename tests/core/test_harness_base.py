@@ -21,7 +21,7 @@ from vf_core.harnesses.program import assemble
 from vf_core.harnesses.program.assemble import program_source
 from vf_core.plugins import config_class, load_class
 from vf_core.tasks import TaskData
-from vf_core.trace.types import AssistantMessage, UserMessage
+from vf_core.trace.types import AssistantMessage, SystemMessage, UserMessage
 
 
 class _Plain(Harness[HarnessConfig]):
@@ -100,6 +100,15 @@ def test_the_programs_take_messages_and_a_system_prompt() -> None:
     assert [m["role"] for m in whole] == ["system", "user", "assistant"]
     assert whole[0]["content"].endswith("\n\nbe kind")
     assert wire_messages(None, "hi") == [{"role": "user", "content": "hi"}]
+
+
+def test_there_is_one_system_message_at_most() -> None:
+    prompt = [SystemMessage(content="the row's own"), UserMessage(content="a")]
+    assert wire_messages("first", prompt) == [
+        {"role": "system", "content": "first\n\nthe row's own"},
+        {"role": "user", "content": "a"},
+    ]
+    assert wire_messages(None, prompt)[0]["content"] == "the row's own"
 
 
 def test_the_system_prompt_names_the_tools_there_are() -> None:

@@ -170,10 +170,16 @@ def check_names(what: str, given: Iterable[str], known: Iterable[str], *, key: s
 
 
 def wire_messages(system: str | None, prompt: str | Messages) -> list[dict[str, Any]]:
-    """A resolved prompt as chat-completions messages."""
+    """A resolved prompt as chat-completions messages, with one system message at most in front."""
     from vf_core.trace.wire import message_to_wire
 
-    first: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     if isinstance(prompt, str):
-        return [*first, {"role": "user", "content": prompt}]
-    return [*first, *(message_to_wire(message) for message in prompt)]
+        rest: list[dict[str, Any]] = [{"role": "user", "content": prompt}]
+    else:
+        rest = [message_to_wire(message) for message in prompt]
+    if not system:
+        return rest
+    # Many models' chat templates take a single system message.
+    if rest[0]["role"] == "system" and isinstance(rest[0]["content"], str):
+        system = f"{system}\n\n{rest.pop(0)['content']}"
+    return [{"role": "system", "content": system}, *rest]

@@ -12,7 +12,7 @@ _THINGS = (
     "willow", "zephyr",
 )  # fmt: skip
 _STEPS = 12
-_COUNT = 40
+_COUNT = 60
 
 
 class Made(TypedDict, total=False):
@@ -64,7 +64,7 @@ def build(chance: random.Random, pace: float) -> Made:
     script = (
         "# Usage: sh build.sh FIRST LAST. Runs these steps of the build.\n"
         "for step in $(seq $1 $2); do\n"
-        f"  sleep {2 * pace:g}\n"
+        f"  sleep {3 * pace:g}\n"
         f'  echo "step $step of {_STEPS}: built {chance.choice(_THINGS)}-$step" | tee -a built.txt\n'
         "done\n"
     )
@@ -88,7 +88,7 @@ def noise(chance: random.Random, pace: float) -> Made:
         "  awk -v b=$burst 'BEGIN { for (n = 1; n <= 400; n++)"
         ' printf "%02d.%03d  checking block %d of the archive ... ok\\n", b, n, (b * 400 + n) * 7 % 9973 }\'\n'
         f"  if [ $burst -eq {at} ]; then echo 'KEY {key}'; fi\n"
-        f"  sleep {0.5 * pace:g}\n"
+        f"  sleep {0.7 * pace:g}\n"
         "done\n"
     )
     return Made(
@@ -118,7 +118,7 @@ def count(chance: random.Random, pace: float) -> Made:
         prompt=f"Write the numbers from 1 to {_COUNT} to count.txt, one a line, and wait {pace:g} s before each.",
         goal=_COUNT,
         counted="count.txt",
-        seconds=20 * pace,
+        seconds=30 * pace,
     )
 
 

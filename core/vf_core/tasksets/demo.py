@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 
 class DemoConfig(TasksetConfig):
-    """`pace` stretches what takes time (1: a run of all eight takes about a minute); `variety` picks other
+    """`pace` stretches what takes time (1: all eight at once take about a minute); `variety` picks other
     names and numbers."""
 
     pace: float = Field(1.0, gt=0, le=60)

@@ -16,7 +16,7 @@ from vf_core.harnesses.program.loop import (
     PLAIN_FLAGS,
     VALUE_FLAGS,
     Toolbox,
-    Usage,
+    UsageError,
     read_flags,
     run_agent,
     run_main,
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     if "search" in flags:
         key = flags.get("serper-key", [""])[-1]
         if not key:
-            raise Usage("--search needs --serper-key")
+            raise UsageError("--search needs --serper-key")
         # The key is for the search tool alone, not for the agent's own commands.
         os.environ.pop("SERPER_API_KEY", None)
         tools.add(SEARCH, search_tool(key))

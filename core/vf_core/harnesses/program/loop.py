@@ -26,7 +26,7 @@ VALUE_FLAGS = (
 PLAIN_FLAGS = ("no-stream",)
 
 
-class Usage(Exception):
+class UsageError(Exception):
     """The command line is wrong."""
 
 
@@ -47,22 +47,22 @@ class Toolbox:
         try:
             servers = json.loads(config).get("mcpServers") or {}
         except (ValueError, AttributeError):
-            raise Usage("--mcp-config is not a JSON object") from None
+            raise UsageError("--mcp-config is not a JSON object") from None
         if not servers:
             return
         for name, spec in servers.items():
             if not isinstance(spec, dict) or not isinstance(spec.get("url"), str):
-                raise Usage(f"--mcp-config: server {name!r} has no url")
+                raise UsageError(f"--mcp-config: server {name!r} has no url")
         tools = McpTools(servers, {name: f"the program's own tool {name!r}" for name in self._run})
         for schema in tools.schemas:
             name = schema["function"]["name"]
             self.add(schema, partial(tools.call, name))
 
     def remove(self, names: list[str]) -> None:
-        """Offer these no longer. Raises `Usage` for a name that is not among them."""
+        """Offer these no longer. Raises `UsageError` for a name that is not among them."""
         unknown = [name for name in names if name not in self._run]
         if unknown:
-            raise Usage(
+            raise UsageError(
                 f"there is no tool {unknown[0]!r} to disable; there are: {', '.join(self._run) or 'none'}"
             )
         self.schemas = [schema for schema in self.schemas if schema["function"]["name"] not in names]
@@ -105,10 +105,19 @@ def agent_loop(client: ChatClient, messages: list[dict[str, Any]], tools: Toolbo
             return message
         for number, call in enumerate(calls):
             call["id"] = call.get("id") or f"call_{len(messages)}_{number}"
-            function = call.get("function") or {}
-            say(f"\n{function.get('name')} {function.get('arguments')}")
+            say(_as_logged(call.get("function") or {}))
             result = tools.run(call)
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+
+
+def _as_logged(function: dict[str, Any]) -> str:
+    """A tool call as one reads it in a log: a command after a dollar sign, any other with its arguments."""
+    name, arguments = function.get("name"), function.get("arguments") or ""
+    try:
+        parsed = json.loads(arguments)
+        return f"\n$ {parsed['command']}" if set(parsed) == {"command"} else f"\n{name} {arguments}"
+    except (ValueError, TypeError):
+        return f"\n{name} {arguments}"
 
 
 def say(text: str) -> None:
@@ -118,20 +127,20 @@ def say(text: str) -> None:
 
 
 def read_flags(argv: list[str], values: tuple[str, ...], plain: tuple[str, ...]) -> dict[str, list[str]]:
-    """The flags given (without their dashes) and their values, in order. Raises `Usage`."""
+    """The flags given (without their dashes) and their values, in order. Raises `UsageError`."""
     names = [*(f"{name}=" for name in values), *plain]
     try:
         pairs, rest = getopt.getopt(argv, "", names)
     except getopt.GetoptError as e:
-        raise Usage(str(e)) from None
+        raise UsageError(str(e)) from None
     if rest:
-        raise Usage(f"unexpected argument {rest[0]!r}")
+        raise UsageError(f"unexpected argument {rest[0]!r}")
     flags: dict[str, list[str]] = {}
     for name, value in pairs:
         flags.setdefault(name.removeprefix("--"), []).append(value)
     missing = [name for name in ("base-url", "api-key", "model") if name not in flags]
     if missing:
-        raise Usage(f"--{missing[0]} is required")
+        raise UsageError(f"--{missing[0]} is required")
     return flags
 
 
@@ -148,7 +157,7 @@ def first_messages(flags: dict[str, list[str]]) -> list[dict[str, Any]]:
     elif prompt := flags.get("prompt", [""])[-1]:
         out.append({"role": "user", "content": prompt})
     if not out:
-        raise Usage("there is nothing to ask: no prompt, no messages")
+        raise UsageError("there is nothing to ask: no prompt, no messages")
     return out
 
 
@@ -172,7 +181,7 @@ def run_main(main: Callable[[list[str]], int]) -> None:
     gc.disable()
     try:
         code = main(sys.argv[1:])
-    except Usage as e:
+    except UsageError as e:
         sys.stderr.write(f"error: {e}\n")
         code = 2
     except (ModelCallError, McpSetupError) as e:
