@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from textual import events
 from textual.pilot import Pilot
 
 from doubles.fake_engine import FakeEngine
@@ -57,7 +58,9 @@ class Watching:
 
     async def burst(self, *keys: str) -> None:
         """Keys at once, as an unbracketed paste sends them."""
-        await self.pilot.press(*keys)
+        for key in keys:
+            self.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await self.pilot.pause()
 
     async def settle(self) -> None:
         """Everything told so far has been drawn."""

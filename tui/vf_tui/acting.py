@@ -9,7 +9,6 @@ from vf_core.events.command import Reply
 from vf_core.events.state import RolloutView
 from vf_tui import requests
 from vf_tui.actions import needs_force
-from vf_tui.guard import BURST_SECONDS
 from vf_tui.requests import Kind, Request
 from vf_tui.screens.confirm import CONFIRM, ConfirmScreen, Dialog
 
@@ -63,7 +62,7 @@ class Acting:
     def do_run_pause(self) -> None:
         """Launch nothing more, or launch again; not when the key was part of a burst."""
         name = "unpause" if self._app.state.paused else "pause"
-        self._app.when_alone(BURST_SECONDS, lambda: self._send(name, (), {}))
+        self._app.when_alone(lambda: self._send(name, (), {}))
 
     def _ask(
         self, kind: Kind, rollouts: Iterable[RolloutView] | None = None, option: requests.Option | None = None

@@ -19,6 +19,7 @@ from vf_tui import clipboard, glyphs, theme
 from vf_tui.acting import Acting
 from vf_tui.actions import BY_ID, EVENTS, FOCUS, RUN, RUNS, SANDBOXES
 from vf_tui.bridge import Bridge
+from vf_tui.guard import BURST_SECONDS
 from vf_tui.keymap import load_keymap
 from vf_tui.open_run import OpenRun
 from vf_tui.runs_source import RunsSource
@@ -74,7 +75,7 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
         self._pulse = asyncio.Event()
         self._history: list[str] = []
         self._was_live = False
-        self._last_key = float("-inf")
+        self._last_key = self._last_burst = float("-inf")
         self._keys_shown = 0.0
 
     # -- life
@@ -163,11 +164,14 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
             pass
 
     def _ticking(self) -> bool:
-        notice = bool(self.base.said) if self.screen_stack and self.base.is_mounted else False
-        return notice or (self.bridge is not None and self.bridge.ticking)
+        return (bool(self.screen_stack) and bool(self.base.said)) or (
+            self.bridge is not None and self.bridge.ticking
+        )
 
     def draw_changes(self) -> None:
         """Draw on the screen that is on top; others do no work."""
+        if not self.screen_stack:
+            return  # the app is closing
         bridge, now = self.bridge, self.now()
         changed = bridge.take_changed() if bridge else set()
         top = self.screen
@@ -177,7 +181,7 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
                 who = f"{note.rollout}: " if note.rollout else ""
                 base.mention(f"{who}{note.text}", "error" if note.level == "error" else "warn", note.rollout)
             self._ring_when_over(bridge)
-        if isinstance(top, BaseScreen):
+        if isinstance(top, BaseScreen) and top.ready:
             top.flush(changed, now)
             top.tick()
             if self.monotonic() - self._keys_shown >= 0.5 or not changed:
@@ -225,9 +229,9 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
 
     def perform(self, id: str) -> None:
         """Do what the registry calls `id`, or say why not."""
-        if self.screen is not self.base:
-            return
         screen, action = self.base, BY_ID[id]
+        if self.screen is not screen or not screen.ready:
+            return
         reason = action.enabled(screen.context())
         if reason is not None:
             screen.say(f"{action.label}: {reason}", "warn")
@@ -240,15 +244,18 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
                 return
 
     async def on_event(self, event: events.Event) -> None:
-        """Remember when the last key came."""
+        """Remember when keys came one by one, and when in a burst."""
         if isinstance(event, events.Key) and not event.is_forwarded:
-            self._last_key = self.monotonic()
+            now = self.monotonic()
+            if now - self._last_key < BURST_SECONDS:
+                self._last_burst = now
+            self._last_key = now
         await super().on_event(event)
 
-    def when_alone(self, seconds: float, act: Callable[[], None]) -> None:
-        """Do `act` if no other key comes for `seconds`: a key within a paste is none."""
-        came = self._last_key
-        self.set_timer(seconds, lambda: act() if self._last_key == came else None)
+    def when_alone(self, act: Callable[[], None]) -> None:
+        """Do `act` unless the key just pressed turns out to be one of a burst: a paste is no command."""
+        began = self.monotonic() - 2 * BURST_SECONDS
+        self.set_timer(BURST_SECONDS * 1.4, lambda: act() if self._last_burst < began else None)
 
     def do_app_help(self) -> None:
         """The keys of this screen."""

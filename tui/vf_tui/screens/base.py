@@ -99,9 +99,14 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     def flush(self, changed: AbstractSet[str] | None, now: float) -> None:
         """Draw what changed (None: everything) as of `now`."""
 
+    @property
+    def ready(self) -> bool:
+        """Its widgets are there: not before it is mounted, and not once the app is closing."""
+        return self.is_mounted and self.is_attached and bool(self.query("#notice"))
+
     def refresh_all(self) -> None:
         """Draw everything, if this screen is on top and has its size."""
-        if self.is_mounted and self.is_current and self.size.width:
+        if self.ready and self.is_current and self.size.width:
             self.flush(None, self.tui.now())
             self.show_keys()
 
@@ -119,6 +124,8 @@ class BaseScreen(Screen[None], inherit_bindings=False):
 
     def say(self, text: str, kind: str = "info", seconds: float | None = NOTICE_SECONDS) -> None:
         """Show `text` in the notice line; `seconds` None: until something else is said."""
+        if not self.ready:
+            return
         until = None if seconds is None else self.tui.clock() + seconds
         self.query_one("#notice", Notice).show(text, kind, until)
         self._answered = text
@@ -137,7 +144,7 @@ class BaseScreen(Screen[None], inherit_bindings=False):
     @property
     def said(self) -> str:
         """What the notice line shows."""
-        return self.query_one("#notice", Notice).text
+        return self.query_one("#notice", Notice).text if self.ready else ""
 
     def tick(self) -> None:
         """Time has passed."""

@@ -18,7 +18,7 @@ from vf_tui.screens.base import NARROW, WIDE, BaseScreen
 from vf_tui.screens.prompt import Prompt
 from vf_tui.screens.texts import copy_line
 from vf_tui.view_state import GROUPS, SORTS, ListView, Slots
-from vf_tui.widgets.pane_grid import PaneGrid
+from vf_tui.widgets.pane_grid import SLOW_PACE, PaneGrid
 from vf_tui.widgets.rollout_list import RolloutList
 from vf_tui.widgets.run_header import RunHeader
 
