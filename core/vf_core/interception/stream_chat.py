@@ -154,7 +154,8 @@ class ChatStream:
             text = detail.get("text")
             last = self._details[-1] if self._details else {}
             if detail.get("type") == last.get("type") == "reasoning.text":
-                self._detail_texts[-1].append(text if isinstance(text, str) else "")
+                if isinstance(text, str):
+                    self._detail_texts[-1].append(text)
                 for name in ("signature", "format"):
                     last[name] = last.get(name) or detail.get(name)
             else:
@@ -187,7 +188,7 @@ class ChatStream:
             message["tool_calls"] = [parts.whole() for parts in self._order]
         if self._details:
             for detail, texts in zip(self._details, self._detail_texts, strict=True):
-                if len(texts) > 1:
+                if texts:
                     detail["text"] = "".join(texts)
             message["reasoning_details"] = self._details
         if self._finish is None and not self._texts and not self._order:

@@ -39,6 +39,7 @@ class Assembly:
     def __init__(self) -> None:
         self._texts: dict[str, list[str]] = {}
         self._extra: dict[str, Any] = {}
+        self._details: list[tuple[dict[str, Any], list[str]]] = []
         self._calls: dict[Any, dict[str, Any]] = {}
         self._open: dict[Any, Any] = {}
         self._started = self._whole = False
@@ -73,6 +74,10 @@ class Assembly:
             **texts,
             **self._extra,
         }
+        if self._details:
+            out["reasoning_details"] = [
+                {**detail, "text": "".join(parts)} if parts else detail for detail, parts in self._details
+            ]
         if self._calls:
             out["tool_calls"] = [_joined(call) for call in self._calls.values()]
         return out
@@ -91,6 +96,9 @@ class Assembly:
             if key == "tool_calls":
                 for piece in value:
                     self._merge_call(piece)
+            elif key == "reasoning_details":
+                for piece in value:
+                    self._merge_detail(piece)
             elif isinstance(value, str):
                 self._texts.setdefault(key, []).append(value)
             elif isinstance(value, list):
@@ -98,16 +106,29 @@ class Assembly:
             else:
                 self._extra[key] = value
 
+    def _merge_detail(self, piece: dict[str, Any]) -> None:
+        """Reasoning that has to go back as it came; its text comes in pieces, with the signature at the end."""
+        text = piece.get("text")
+        texts = [text] if isinstance(text, str) else []
+        last, parts = self._details[-1] if self._details else ({}, [])
+        if piece.get("type") == last.get("type") == "reasoning.text":
+            parts += texts
+            for name in ("signature", "format"):
+                last[name] = last.get(name) or piece.get(name)
+        else:
+            self._details.append((dict(piece), texts))
+
     def _merge_call(self, piece: dict[str, Any]) -> None:
         index = piece.get("index", 0)
         ident = piece.get("id")
         key = self._open.get(index)
-        # Some providers give every parallel call the same index: a new id is a new call.
-        if key is None or (ident and self._calls[key]["id"] not in (None, ident)):
+        function = piece.get("function") or {}
+        # Some providers give every parallel call the same index: a new id with a name is a new call.
+        other = bool(ident and function.get("name")) and key and self._calls[key]["id"] not in (None, ident)
+        if key is None or other:
             key = self._open[index] = (index, len(self._calls))
             self._calls[key] = {"id": None, "name": None, "parts": [], "extra": {}}
         call = self._calls[key]
-        function = piece.get("function") or {}
         call["id"] = call["id"] or ident or None
         call["name"] = call["name"] or function.get("name") or None
         arguments = function.get("arguments")
