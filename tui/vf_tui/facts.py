@@ -44,8 +44,8 @@ def run_facts(state: RunState) -> dict[str, Any]:
         "tool_calls": totals.tool_calls,
         "paused": state.paused,
         "concurrency": state.concurrency,
-        "started": state.started,
-        "finished": state.finished,
+        "started": _number(state.started),
+        "finished": _number(state.finished),
         "unconfirmed": sorted(state.unconfirmed),
         "exit_code": state.exit_code,
         "message": state.message,
@@ -88,6 +88,6 @@ def rollout_facts(view: RolloutView) -> dict[str, Any]:
         }
         if box
         else None,
-        "started": view.started,
-        "ended": view.ended,
+        "started": _number(view.started),
+        "ended": _number(view.ended),
     }

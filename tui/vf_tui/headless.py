@@ -70,12 +70,12 @@ class Reporter:
                 emit({"type": "rollout", **rollout_facts(view)})
 
 
-async def watch(link: Link, reporter: Reporter, *, from_start: bool) -> Watched:
-    """Report until the run's last word, or until the engine is lost. Raises `LinkError` when it can't be reached.
+async def watch(link: Link, state: RunState, reporter: Reporter, *, from_start: bool) -> Watched:
+    """Report what `link` tells from `state` on, which it gave when it was connected, until the run's last word or
+    until the engine is lost.
 
     `from_start`: report also what happened before we came.
     """
-    state = await link.connect()
     reporter.caught_up(state, silent=not from_start)
     lost = ""
     batches = link.batches()

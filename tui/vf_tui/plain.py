@@ -15,7 +15,9 @@ from vf_tui.render import timefmt
 
 TOLD = (State.FAILED, State.GONE, State.SURVIVED, State.UNKNOWN)
 """Sandbox states that get a line."""
+LINE_LIMIT = 2_000
 _NAMES = 8
+_FOREVER = 1e11
 
 
 class PlainLines:
@@ -27,7 +29,7 @@ class PlainLines:
     def of(self, event: ev.Event, state: RunState) -> str | None:
         """The line for `event`, with its time in front; None when it is not worth one."""
         text = self._rollout(event, state) if isinstance(event, ev.RolloutEvent) else self._run(event)
-        return f"{timefmt.at(event.t)} {text}" if text else None
+        return f"{_clock(event.t)} {one_line(text, limit=LINE_LIMIT)}" if text else None
 
     def missed(self, state: RunState) -> Iterator[str]:
         """The lines of rollouts that went on without our hearing of it, as far as `state` still tells."""
@@ -54,7 +56,7 @@ class PlainLines:
                 return f"{who}: {event.kind}: {one_line(event.message, limit=600)}"
             case ev.AttemptFinished() if self._first(event, f"ended {event.outcome}"):
                 return f"{who}: {self._ended(event, view)}"
-            case ev.RuntimeChanged() if State(event.state) in TOLD and self._first(event, event.state):
+            case ev.RuntimeChanged() if event.state in TOLD and self._first(event, event.state):
                 why = event.proof or event.detail
                 return f"{who}: sandbox {State(event.state).word}" + (f" ({one_line(why)})" if why else "")
         return None
@@ -73,7 +75,7 @@ class PlainLines:
         if view.tokens_known and view.turns:
             parts.append(f"{timefmt.count(view.prompt_tokens + view.cached_tokens)} in")
             parts.append(f"{timefmt.count(view.completion_tokens)} out")
-        parts.append(timefmt.took(timefmt.elapsed(view, event.t)))
+        parts.append(timefmt.took(_sane(timefmt.elapsed(view, event.t))))
         if event.error_type:
             seen = (event.rollout, event.attempt, event.error) in self._told
             parts.append(
@@ -112,6 +114,15 @@ class PlainLines:
                 targets = f" {_listed(event.targets)}" if event.targets else ""
                 return f"{event.name}{targets} asked{_by(event.by)}"
         return None
+
+
+def _sane(seconds: float | None) -> float | None:
+    """`seconds`, or None for what no clock ever showed: a journal may hold anything."""
+    return seconds if seconds is not None and abs(seconds) < _FOREVER else None
+
+
+def _clock(t: float) -> str:
+    return timefmt.at(t) if _sane(t) is not None else "--:--:--"
 
 
 def _again(event: ev.AttemptStarted) -> str:
@@ -203,8 +214,12 @@ def unconfirmed_text(state: RunState) -> str:
 
 def summary(state: RunState) -> Iterator[str]:
     """The last lines of a run."""
+    yield from (one_line(line, limit=LINE_LIMIT) for line in _summary(state))
+
+
+def _summary(state: RunState) -> Iterator[str]:
     totals = state.totals
-    seconds = None if state.started is None else (state.finished or state.now) - state.started
+    seconds = _sane(None if state.started is None else (state.finished or state.now) - state.started)
     took = f" in {timefmt.span(seconds)}" if seconds is not None else ""
     yield f"{state.status}: {counts_text(state)}{took}" + (
         f" ({one_line(state.message)})" if state.message else ""

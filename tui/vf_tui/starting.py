@@ -70,8 +70,9 @@ class StartingLink:
             raise LinkError(str(e)) from e
         if self._closed:
             raise LinkError("the viewer has left")
-        self._link = launched.link()
-        state = await self._link.connect()
+        from vf_tui.launch import connect
+
+        self._link, state = await connect(launched)
         self._link.watch(self._watched)
         return state
 

@@ -222,6 +222,7 @@ def _end_embedded(launched: Launched) -> None:
 async def _headless(start: Callable[[], Launched], run_dir: RunDir, how: How) -> int:
     """Watch in lines or records to the end. A signal ends the run, gracefully and visibly."""
     from vf_tui.headless import Reporter, on_signals, watch
+    from vf_tui.launch import connect
 
     launched: Launched | None = None
     interrupted = ""
@@ -241,9 +242,9 @@ async def _headless(start: Callable[[], Launched], run_dir: RunDir, how: How) ->
             emit(launched.record())
         else:
             notice(f"run directory: {run_dir.path}")
-        link = launched.link()
+        link, state = await connect(launched)
         try:
-            watched = await watch(link, Reporter(json=how.json), from_start=True)
+            watched = await watch(link, state, Reporter(json=how.json), from_start=True)
         finally:
             await link.close()
         return await _last_word(launched, watched, how)

@@ -95,7 +95,8 @@ async def _plain(link: Link, run: RunSummary) -> int:
     from vf_tui.plain import summary
 
     say(f"run {run.id} {run.name}: {run.standing.done} of {run.standing.total} done")
-    task = asyncio.ensure_future(watch(link, Reporter(json=False), from_start=False))
+    state = await link.connect()
+    task = asyncio.ensure_future(watch(link, state, Reporter(json=False), from_start=False))
     try:
         with interruptible(task):
             watched = await task
