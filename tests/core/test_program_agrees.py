@@ -28,15 +28,17 @@ def deltas(draw: st.DrawFn) -> list[dict[str, Any]]:
     out += [{name: draw(st.none() | texts)} for name in draw(st.lists(names, max_size=6))]
     out += [{"reasoning_details": [piece]} for piece in draw(st.lists(details, max_size=5))]
     count = draw(st.integers(0, 3))
-    for index in range(count):
+    shared = draw(st.booleans())
+    for number in range(count):
+        index = 0 if shared else number
         head = {
             "index": index,
-            "id": f"c{index}",
+            "id": f"c{number}",
             "type": "function",
             "function": {"name": "f", "arguments": ""},
         }
         out.append({"tool_calls": [head]})
-    order = draw(st.lists(st.integers(0, count - 1), max_size=6)) if count else []
+    order = draw(st.lists(st.integers(0, 0 if shared else count - 1), max_size=6)) if count else []
     out += [{"tool_calls": [{"index": index, "function": {"arguments": draw(texts)}}]} for index in order]
     return out
 

@@ -140,12 +140,14 @@ class ChatStream:
                 # Without an index a new id begins a new call, and no id goes on with the last one.
                 last = self._order[-1] if self._order else None
                 index = last.key if last is not None and ident in ("", last.id) else f"#{len(self._order)}"
+            function = tool.get("function")
+            function = function if isinstance(function, dict) else {}
             parts = self._tools.get(index)
-            if parts is None:
+            # Some providers give parallel calls one index: a new id with a name is a new call.
+            if parts is None or (ident and function.get("name") and parts.id not in ("", ident)):
                 parts = self._tools[index] = _ToolParts(index, len(self._order))
                 self._order.append(parts)
-            function = tool.get("function")
-            parts.add(ident, function if isinstance(function, dict) else {})
+            parts.add(ident, function)
 
     def _reasoning_details(self, details: Any) -> None:
         for detail in details if isinstance(details, list) else ():
