@@ -33,6 +33,8 @@ class _Sizes(dict[str, int]):
     """Cells of characters, looked up once each."""
 
     def __missing__(self, ch: str) -> int:
+        if len(self) > 20_000:
+            self.clear()
         got = self[ch] = cell_len(ch)
         return got
 

@@ -50,6 +50,8 @@ class RunScreen(BaseScreen):
     def on_mount(self) -> None:
         """The list has the keys."""
         super().on_mount()
+        if self.tui.slow:
+            self.grid.pace = SLOW_PACE
         self.rollout_list.focus()
 
     @property
@@ -136,8 +138,12 @@ class RunScreen(BaseScreen):
     def targets(self) -> list[RolloutView]:
         """The marked rollouts, or else the one under the cursor."""
         rollouts = self.tui.state.rollouts
-        ids = self.view.marks.ids or ([self.rollout_list.cursor_id] if self.rollout_list.cursor_id else [])
-        return [rollouts[id] for id in ids if id in rollouts]
+        marks = self.view.marks.ids
+        if not marks:
+            return [r] if (r := rollouts.get(self.rollout_list.cursor_id or "")) is not None else []
+        # In the order of the list; those that the filter hides come last.
+        shown = [id for id in self.view.ids if id in marks]
+        return [rollouts[id] for id in (*shown, *sorted(marks.difference(shown))) if id in rollouts]
 
     def current_id(self) -> str:
         """The rollout under the cursor, marks or not."""

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
-_MANY = 4
+_MANY = 6
+"""More changed spans than this in one line are sent as the whole line."""
 
 
 class Painter(_Base):
