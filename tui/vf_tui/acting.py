@@ -55,7 +55,11 @@ class Acting:
         """Ask whether to stop the run; `then` is called once that was confirmed and sent."""
         state = self._app.state
         request = requests.ask(
-            requests.STOP_RUN, state.rollouts.values(), option=requests.PROOF, run=state.name or state.run
+            requests.STOP_RUN,
+            state.rollouts.values(),
+            state,
+            option=requests.PROOF,
+            run=state.name or state.run,
         )
         self._confirm(request, then)
 
@@ -68,7 +72,7 @@ class Acting:
         self, kind: Kind, rollouts: Iterable[RolloutView] | None = None, option: requests.Option | None = None
     ) -> None:
         chosen = self._app.base.targets() if rollouts is None else rollouts
-        request = requests.ask(kind, chosen, hidden=self._app.hidden, option=option)
+        request = requests.ask(kind, chosen, self._app.state, hidden=self._app.hidden, option=option)
         if request.targets:
             self._confirm(request)
 

@@ -6,7 +6,7 @@ reason why it can't be done now, as a phrase that follows "cannot <label>: ", or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from vf_core.events.state import RolloutView
@@ -32,6 +32,7 @@ class Context:
     stopping: bool = False
     paused: bool = False
     busy: frozenset[str] = frozenset()
+    standing: Collection[str] = ()
     failed: int = 0
     active: int = 0
     marks: int = 0
@@ -84,7 +85,7 @@ def _stop(c: Context) -> str | None:
 
 def _confirm_stop(c: Context) -> str | None:
     reason = _engine(c) or _target(c)
-    if reason or any(map(can_confirm, c.targets)):
+    if reason or any(can_confirm(r, c.standing) for r in c.targets):
         return reason
     return _ended(c, "its sandbox is proven gone already")
 
@@ -129,9 +130,14 @@ def can_stop(r: RolloutView) -> bool:
     return r.status in ("active", "queued")
 
 
-def can_confirm(r: RolloutView) -> bool:
-    """Its sandbox may still exist, or the rollout may still make one."""
-    return can_stop(r) or (r.sandbox is not None and not r.sandbox.state.settled)
+def can_confirm(r: RolloutView, standing: Collection[str] = ()) -> bool:
+    """A sandbox of it may still exist (one of an earlier attempt, too), or it may still make one.
+
+    `standing`: names of the run's sandboxes that are not known to be gone.
+    """
+    if can_stop(r) or (r.sandbox is not None and not r.sandbox.state.settled):
+        return True
+    return any(name in standing for name in r.sandboxes)
 
 
 def can_kill(r: RolloutView) -> bool:
@@ -194,7 +200,7 @@ ACTIONS: tuple[Action, ...] = (
            bar=1, short="open"),
     Action("rollout.stop", "Stop", ("x",), ON_RUN, "Stop gracefully (asks)", _stop, dangerous=True, bar=2,
            short="stop"),
-    Action("rollout.confirm_stop", "Confirm-stop", ("X",), ON_RUN,
+    Action("rollout.confirm_stop", "Confirm-stop", ("X",), ON_RUN | {SANDBOXES},
            "Stop and wait for proof that the sandbox is gone (asks)", _confirm_stop, dangerous=True, bar=3,
            short="confirm"),
     Action("rollout.kill", "Force-kill", ("K",), ON_RUN, "Cut short the grace period of a stop under way (asks)",

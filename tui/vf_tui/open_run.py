@@ -13,6 +13,7 @@ from vf_tui.actions import Context
 from vf_tui.bridge import Bridge
 from vf_tui.keymap import Keymap
 from vf_tui.render import timefmt
+from vf_tui.requests import standing
 
 ID_SHOWN = 8
 
@@ -97,7 +98,7 @@ class OpenRun:
             return ""
         if not bridge.connected:
             return f"NO ENGINE · {bridge.lost}"
-        left = len(bridge.state.unconfirmed)
+        left = len(standing(bridge.state))
         tail = f" · {left} sandbox{'es' * (left != 1)} not proven gone" if left else ""
         return f"ENGINE LOST · {bridge.lost} · state of {timefmt.at(bridge.state.now)}{tail}"
 
@@ -133,6 +134,7 @@ class OpenRun:
             stopping=state.status == "stopping",
             paused=state.paused,
             busy=frozenset(self.busy),
+            standing=standing(state),
             failed=state.totals.error,
             active=state.totals.active,
             **more,

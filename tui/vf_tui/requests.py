@@ -5,7 +5,7 @@ Pure: the screen shows a `Review`, and asks again whenever a later one names oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,12 +20,15 @@ TYPED_ABOVE = 5
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A command that asks first. `verb`: on the button; `effect`: what it will do, in one or two sentences."""
+    """A command that asks first. `verb`: on the button; `effect`: what it will do, in one or two sentences.
+
+    `eligible` is asked with a rollout and the names of the run's sandboxes that are not known to be gone.
+    """
 
     command: str
     verb: str
     effect: str
-    eligible: Callable[[RolloutView], bool]
+    eligible: Callable[[RolloutView, Collection[str]], bool]
     forced: bool = False
 
 
@@ -33,7 +36,7 @@ STOP = Kind(
     "stop",
     "Stop",
     "The program gets its grace period, then its sandbox is asked to go. Nothing proves that it went.",
-    can_stop,
+    lambda r, standing: can_stop(r),
 )
 CONFIRM_STOP = Kind(
     "confirm_stop",
@@ -45,26 +48,26 @@ KILL = Kind(
     "kill",
     "Force-kill",
     "The grace period of the stop under way is cut short: files that are being written may be torn.",
-    can_kill,
+    lambda r, standing: can_kill(r),
     forced=True,
 )
 RESTART = Kind(
     "restart",
     "Restart",
     "The old sandbox is proven gone first, then a new attempt of the same task starts in a new one.",
-    can_restart,
+    lambda r, standing: can_restart(r),
 )
 RETRY_FAILED = Kind(
     "retry_failed",
     "Restart",
     "Each failed rollout gets a new attempt once its old sandbox is proven gone.",
-    lambda r: r.status == "error",
+    lambda r, standing: r.status == "error",
 )
 STOP_RUN = Kind(
     "stop_all",
     "Stop the run",
     "Every rollout is stopped, nothing more is launched, and the run ends.",
-    lambda r: r.status in ("active", "queued") or can_confirm(r),
+    can_confirm,
 )
 
 
@@ -127,28 +130,30 @@ class Review:
 def ask(
     kind: Kind,
     rollouts: Iterable[RolloutView],
+    state: RunState,
     *,
     hidden: Callable[[Iterable[str]], int] = lambda _: 0,
     option: Option | None = None,
     run: str = "",
 ) -> Request:
     """A request for those of `rollouts` that `kind` can do something to, as they are now."""
-    targets = {r.id: r.attempt for r in rollouts if kind.eligible(r)}
+    left = standing(state)
+    targets = {r.id: r.attempt for r in rollouts if kind.eligible(r, left)}
     return Request(kind, targets, hidden(targets), option, run)
 
 
 def review(request: Request, state: RunState) -> Review:
     """What `request` would do to `state` as it is now. It never names more than was captured."""
-    kind = request.kind
+    kind, left = request.kind, standing(state)
     hit: list[RolloutView] = []
     gone: list[str] = []
     for id, attempt in request.targets.items():
         r = state.rollouts.get(id)
-        if r is not None and kind.eligible(r) and r.attempt == attempt:
+        if r is not None and kind.eligible(r, left) and r.attempt == attempt:
             hit.append(r)
         else:
             gone.append(id)
-    boxes = sum(1 for r in hit if r.sandbox is not None and not r.sandbox.state.settled)
+    boxes = sum(1 for r in hit for name in r.sandboxes if name in left)
     forced = kind.forced or bool(request.option and request.option.on and request.option.forced)
     return Review(
         title=_title(kind, hit, request),
@@ -171,6 +176,11 @@ def describe(r: RolloutView) -> tuple[str, str]:
     if r.sandbox is not None:
         parts.append(f"sandbox {r.sandbox.state.word}")
     return r.id, " · ".join(parts)
+
+
+def standing(state: RunState) -> set[str]:
+    """Names of the sandboxes that are not known to be gone, those at work included."""
+    return {box.name for box in state.left_over()}
 
 
 def _title(kind: Kind, hit: list[RolloutView], request: Request) -> str:

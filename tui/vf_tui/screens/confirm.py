@@ -16,12 +16,15 @@ from textual.widgets import Button, Static
 
 from vf_core.events.state import RunState
 from vf_tui.guard import BURST_SECONDS, Guard
+from vf_tui.render.line import cut
 from vf_tui.requests import Request, Review, review
 from vf_tui.safe_text import cell
 
 if TYPE_CHECKING:
     from vf_tui.app import VfTuiApp
 
+WIDTH = 72
+"""Cells of a dialog at most."""
 TOO_FAST = "those keys came too fast to be meant for this dialog"
 
 
@@ -160,9 +163,13 @@ class ConfirmScreen(Dialog):
     def content(self) -> list[Content]:
         """What will be hit, what is to be known, and what is to be typed."""
         r = self.review
-        out = [
-            Content.assemble("  ", (cell(id, 40), "bold"), "  ", (cell(what), "dim")) for id, what in r.named
-        ]
+        room = max(10, min(WIDTH, self.app.size.width) - 8)
+        out = []
+        for id, what in r.named:
+            name = cut(cell(id, 40), room // 2)
+            out.append(
+                Content.assemble("  ", (name, "bold"), "  ", (cut(cell(what), room - len(name)), "dim"))
+            )
         if r.more:
             out.append(Content(f"  … and {r.more} more"))
         if r.ids:

@@ -12,12 +12,15 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from vf_tui.actions import Action, Context, in_scope
+from vf_tui.actions import ALL, Action, Context, in_scope
+from vf_tui.render.line import cut
 from vf_tui.safe_text import cell
 
 if TYPE_CHECKING:
     from vf_tui.app import VfTuiApp
 
+WIDTH, KEYS, LABEL = 90, 9, 24
+"""Cells of the sheet at most, and of its columns of keys and names."""
 HIDDEN = frozenset({"app.palette", "app.back"})
 
 
@@ -57,9 +60,16 @@ class PaletteScreen(ModalScreen[str | None], inherit_bindings=False):
             if action.id not in HIDDEN
             and all(word in f"{action.label} {action.id} {action.tip}".casefold() for word in words)
         ]
-        # What can be done comes before what can't, and a match in the name before one in the explanation.
+        # What can be done comes before what can't, a match in the name before one in the explanation, and what
+        # belongs to this screen before what is everywhere.
         first = text.casefold().strip()
-        out.sort(key=lambda a: (a.enabled(self._about) is not None, first not in a.label.casefold()))
+        out.sort(
+            key=lambda a: (
+                a.enabled(self._about) is not None,
+                first not in a.label.casefold(),
+                a.scopes == ALL,
+            )
+        )
         return out
 
     def _fill(self, text: str) -> None:
@@ -72,9 +82,14 @@ class PaletteScreen(ModalScreen[str | None], inherit_bindings=False):
     def _line(self, action: Action) -> Content:
         keys = cast("VfTuiApp", self.app).keymap.label(action)
         reason = action.enabled(self._about)
-        if reason is not None:
-            return Content.styled(f"{keys:>10}  {action.label} · not now: {cell(reason)}", "dim")
-        return Content.assemble((f"{keys:>10}", "bold"), f"  {action.label}", (f"  {action.tip}", "dim"))
+        room = max(10, min(self.app.size.width, WIDTH) - KEYS - LABEL - 8)
+        tip = action.tip if reason is None else f"not now: {cell(reason)}"
+        style = "" if reason is None else "dim"
+        return Content.assemble(
+            (f"{keys:>{KEYS}}", style or "bold"),
+            (f"  {action.label:<{LABEL}} ", style),
+            (cut(tip, room), "dim"),
+        )
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Show what matches."""

@@ -105,13 +105,10 @@ def _stamp(box: SandboxView, now: float) -> tuple[object, ...]:
 def _row(box: SandboxView, cells: int, now: float) -> Sequence[Segment] | Line:
     word, style = status.teardown_words(box)
     age = "" if box.state.settled else timefmt.span(now - box.since)
-    out: list[Segment] = [
-        (fit(word, 10), style),
-        (fit(age, 10), "dim"),
-        (fit(cell(box.kind, 20), 12), "text"),
-    ]
+    out: list[Segment] = [(fit(word, 9), style), (" ", ""), (fit(age, 9), "dim"), (" ", "")]
+    out += [(fit(f"{cell(box.rollout, 30)} #{box.attempt}", 13), "text"), (" ", "")]
+    out += [(fit(cell(box.kind, 20), 10), "dim"), (" ", "")]
     if cells >= 70:
-        out.append((fit(cell(box.id, 60) or "no id yet", 24 if cells < 110 else 34), "text"))
-    out += [(fit(f"{cell(box.rollout, 30)} #{box.attempt}", 16), "dim"), (" ", "")]
+        out += [(fit(cell(box.id, 60) or "no id yet", 16 if cells < 110 else 31), "text"), (" ", "")]
     out.append((cell(box.proof or box.detail, 300), "gone" if box.proof else "warn"))
     return clip(out, cells)
