@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vf_tui.cli import INTERNAL, OK
+from vf_tui.cli import INTERNAL, INTERRUPTED, OK
 from vf_tui.commands.console import emit, notice, plain_reason, quiet, say
 from vf_tui.commands.screen import screen_options
 
@@ -170,13 +170,23 @@ def run_config(config: EvalConfig, how: How, prepare: Prepare | None = None) -> 
         return launch(ready, run_dir, embedded=how.embedded, mode=mode)
 
     if how.detach:
-        return _detached(start(), how)
+        return _detached(start, how)
     if plain:
         return asyncio.run(_headless(start, run_dir, how))
     return _on_screen(start, config, run_dir, how)
 
 
-def _detached(launched: Launched, how: How) -> int:
+def _detached(start: Callable[[], Launched], how: How) -> int:
+    from vf_tui.starting import Starting
+
+    starting = Starting(start)
+    try:
+        launched = starting.launched()
+    except KeyboardInterrupt:
+        # Nobody was told yet that it runs.
+        notice("interrupted: stopping the run and cleaning up")
+        starting.launched().interrupt("SIGINT")
+        return INTERRUPTED
     if how.json:
         emit(launched.record())
     else:
