@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -24,6 +25,7 @@ class Background:
         self._urgent = False
         self._closed = False
         self._thread: threading.Thread | None = None
+        self._on_end: list[Callable[[], object]] = []
 
     def soon(self, work: Callable[[], None], *, now: bool = False) -> None:
         """Have `work` done within `delay` seconds, or at once with `now`. Once closed, it is done here."""
@@ -46,10 +48,35 @@ class Background:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        if wait and self._thread is not None:
-            self._thread.join()
+            thread = self._thread
+        if wait and thread is not None:
+            thread.join()
+
+    async def aclose(self) -> None:
+        """As `close`, waiting without holding the loop, and without a thread of the loop's pool, which may be
+        busy with other people's code."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        with self._changed:
+            if self._thread is None:
+                self._closed = True
+                return
+            self._on_end.append(lambda: loop.call_soon_threadsafe(ended.set))
+        self.close(wait=False)
+        await ended.wait()
 
     def _run(self) -> None:
+        self._work()
+        with self._changed:
+            # From here on nobody is told.
+            tell, self._thread = self._on_end, None
+        for told in tell:
+            try:
+                told()
+            except RuntimeError:
+                pass  # that loop is closed
+
+    def _work(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._due or self._closed)

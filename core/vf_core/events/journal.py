@@ -61,17 +61,18 @@ class JournalWriter:
 
     def close(self) -> None:
         """Write all there is, sync, close. Blocks for as long as that takes; idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        self._background.soon(self._flush, now=True)
+        self._end()
         self._background.close()
-        if self.error is None:
-            try:
-                os.fsync(self._fd)
-            except OSError as e:
-                self._failed(e)
-        os.close(self._fd)
+
+    async def aclose(self) -> None:
+        """As `close`, without holding the loop."""
+        self._end()
+        await self._background.aclose()
+
+    def _end(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._background.soon(self._finish, now=True)
 
     # On the background thread.
 
@@ -88,6 +89,16 @@ class JournalWriter:
             self._failed(e)
         else:
             self.error = None
+
+    def _finish(self) -> None:
+        self._flush()
+        try:
+            if self.error is None:
+                os.fsync(self._fd)
+        except OSError as e:
+            self._failed(e)
+        finally:
+            os.close(self._fd)
 
     def _write(self, data: bytes) -> None:
         """Append all of `data` or nothing."""

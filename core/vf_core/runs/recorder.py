@@ -62,8 +62,8 @@ class Recorder:
         self._remove()
         self._info = replace(self._info, ended=True)
         self._write_info()
-        for close in (self._journal.close, self._background.close):
-            await asyncio.to_thread(close)
+        await self._journal.aclose()
+        await self._background.aclose()
 
     def _note(self, event: ev.Event) -> None:
         self._journal.append(event)
