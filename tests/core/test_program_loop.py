@@ -209,6 +209,16 @@ async def test_a_wrong_command_line_is_told(tmp_path: Path, flags: tuple[str, ..
     assert "Traceback" not in ended.err
 
 
+async def test_a_proxy_of_the_environment_is_not_asked_for_the_loopback(tmp_path: Path) -> None:
+    env = {
+        "HTTP_PROXY": "http://127.0.0.1:9",
+        "http_proxy": "http://127.0.0.1:9",
+        "ALL_PROXY": "http://127.0.0.1:9",
+    }
+    async with ScriptedServer(scenario({"text": "ok"})) as server:
+        assert (await run_agent("null", server, tmp_path, "--prompt=go", env=env)).code == 0
+
+
 async def test_a_disabled_tool_is_not_offered(tmp_path: Path) -> None:
     async with ScriptedServer(scenario({"text": "ok"}), record=True) as server:
         ended = await run_agent("bash", server, tmp_path, "--prompt=go", "--edit", "--disable=bash")

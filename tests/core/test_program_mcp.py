@@ -180,7 +180,8 @@ async def test_the_program_uses_them_between_its_own(good: McpProcess, tmp_path:
     ]
     config = json.dumps({"mcpServers": {"calc": {"url": good.url, "headers": {"x-test": "1"}}}})
     async with ScriptedServer(scenario({"calls": calls}, {"text": "ok"}), record=True) as server:
-        ended = await run_agent("bash", server, tmp_path, "--prompt=go", f"--mcp-config={config}")
+        proxy = {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
+        ended = await run_agent("bash", server, tmp_path, "--prompt=go", f"--mcp-config={config}", env=proxy)
     assert (ended.code, ended.err) == (0, "")
     first, second, third = tool_results(server)
     assert (first, second) == ("42", "here\n")

@@ -108,7 +108,7 @@ def test_output_is_repeated_up_to_a_limit(capfdbinary: pytest.CaptureFixture[byt
     shown = capfdbinary.readouterr().out
     assert shown.startswith(b"x" * ECHO_LIMIT + b"\n[the rest")
     assert shown.count(b"x") == ECHO_LIMIT
-    assert len(result) == ECHO_LIMIT + 5
+    assert len(result) < ECHO_LIMIT
 
 
 @pytest.mark.parametrize("arguments", [{}, {"command": ""}, {"command": 3}, {"command": ["ls"]}])

@@ -65,11 +65,13 @@ class ChatProgramHarness(Harness[ProgramConfigT]):
         return {**NO_TERMINAL, **self.config.resolved_env}
 
     def validate(self) -> None:
+        """See `Harness.validate`."""
         # An MCP tool's name (`<server>_<tool>`) is known only to its server.
         own = [name for name in self.config.disabled_tools if "_" not in name]
         check_names("tool", own, self.own_tools(), key="env.agent.harness.disabled_tools")
 
     async def setup(self, runtime: Runtime) -> None:
+        """See `Harness.setup`: the program is put where it is run from."""
         await runtime.prepare_script(program_source(self.PROGRAM))
 
     async def launch(  # noqa: PLR0917
@@ -82,6 +84,7 @@ class ChatProgramHarness(Harness[ProgramConfigT]):
         mcp_urls: Mapping[str, str],
         on_output: OutputSink,
     ) -> ProgramResult:
+        """See `Harness.launch`."""
         system, prompt = self.resolve_prompt(trace.task.data)
         file = f".vf-messages-{trace.id}.json"
         messages = wire_messages(self.system_prompt(system), prompt)

@@ -33,15 +33,18 @@ class BashHarness(ChatProgramHarness[BashHarnessConfig]):
     PROGRAM = Path(__file__).with_name("program.py")
 
     def own_tools(self) -> list[str]:
+        """Those that the config switches on."""
         offered = {"bash": True, "edit": self.config.edit, "search": self.config.search}
         return [name for name, on in offered.items() if on]
 
     def system_prompt(self, task: str | None) -> str:
+        """What the agent is and has, then the task's own prompt."""
         names = [name for name in self.own_tools() if name not in self.config.disabled_tools]
         own = "\n".join([_AGENT, *(f"- {_TOOLS[name]}" for name in names), _END])
         return f"{own}\n\n{task}" if task else own
 
     def validate(self) -> None:
+        """See `Harness.validate`."""
         super().validate()
         if self.config.search and not self._serper_key():
             raise ConfigError(
@@ -51,12 +54,14 @@ class BashHarness(ChatProgramHarness[BashHarnessConfig]):
             )
 
     def own_flags(self) -> list[str]:
+        """The tools to offer, and the search key."""
         flags = ["--edit"] if self.config.edit else []
         if self.config.search:
             flags += ["--search", f"--serper-key={self._serper_key()}"]
         return flags
 
     def environment(self) -> dict[str, str]:
+        """The program's extra variables, without the search key."""
         environment = super().environment()
         if self.config.search:
             # The key goes to the program by flag alone: the agent's commands inherit what stands here.

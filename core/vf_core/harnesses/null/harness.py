@@ -19,4 +19,5 @@ class NullHarness(ChatProgramHarness[NullHarnessConfig]):
     PROGRAM = Path(__file__).with_name("program.py")
 
     def own_tools(self) -> list[str]:
+        """None."""
         return []

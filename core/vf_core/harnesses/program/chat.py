@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from vf_core.harnesses.program.address import is_loopback
 from vf_core.harnesses.program.stream import Assembly, Broken, event_data
 
 if TYPE_CHECKING:
@@ -91,13 +92,9 @@ def _http_client(url: str) -> httpx.Client:
     sys.modules.update(dict.fromkeys(unwanted))  # type: ignore[arg-type]
     import httpx
 
-    tls = url.startswith("https:")
-    host = httpx.URL(url).host
-    # A proxy of the environment stands between a remote sandbox and its tunnel, never before loopback.
-    local = host in ("localhost", "::1") or host.startswith("127.")
     client = httpx.Client(
-        verify=tls,
-        trust_env=not local,
+        verify=url.startswith("https:"),
+        trust_env=not is_loopback(url),
         headers={"user-agent": "vf-tui", "accept-encoding": "identity"},
         timeout=httpx.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT),
     )

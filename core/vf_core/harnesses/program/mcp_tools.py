@@ -10,6 +10,8 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from vf_core.harnesses.program.address import is_loopback
+
 MCP_CALL_TIMEOUT = 600.0
 MCP_CONNECT_TIMEOUT = 5.0
 MCP_CLOSE_TIMEOUT = 5.0
@@ -158,7 +160,6 @@ async def _in_session(spec: dict[str, Any], ask: Callable[[Any], Awaitable[Any]]
     from mcp.client.session import ClientSession
     from mcp.client.streamable_http import streamable_http_client
 
-    loop = asyncio.get_running_loop()
     status: list[int] = []
 
     async def seen(response: httpx2.Response) -> None:
@@ -172,8 +173,9 @@ async def _in_session(spec: dict[str, Any], ask: Callable[[Any], Awaitable[Any]]
             client = await stack.enter_async_context(
                 httpx2.AsyncClient(
                     headers=spec.get("headers") or {},
-                    # The time limit above ends a silent call; this one only backs it up.
+                    # The limit around it ends a silent call; this one only backs it up.
                     timeout=httpx2.Timeout(seconds + 30, connect=MCP_CONNECT_TIMEOUT),
+                    trust_env=not is_loopback(spec["url"]),
                     event_hooks={"response": [seen]},
                 )
             )
@@ -183,13 +185,13 @@ async def _in_session(spec: dict[str, Any], ask: Callable[[Any], Awaitable[Any]]
             session = await stack.enter_async_context(ClientSession(*streams))
             await session.initialize()
             answers.append(await ask(session))
-            limit.reschedule(loop.time() + MCP_CLOSE_TIMEOUT)
-    except TimeoutError:
-        if not answers:
-            raise TimeoutError(f"no answer within {seconds:g} s") from None
+            limit.reschedule(asyncio.get_running_loop().time() + MCP_CLOSE_TIMEOUT)
     except Exception as e:
-        if not answers:
-            raise _Failed(e, status[-1] if status else None) from e
+        if answers:
+            return answers[0]
+        if isinstance(e, TimeoutError) and limit.expired():
+            raise TimeoutError(f"no answer within {seconds:g} s") from None
+        raise _Failed(e, status[-1] if status else None) from e
     return answers[0]
 
 
