@@ -17,7 +17,7 @@ from doubles.records import record
 from doubles.viewers import Viewer
 from vf_core.errors import LinkError
 from vf_core.events import types as ev
-from vf_core.link.base import EnginePort, Events, Snapshot
+from vf_core.link.base import EnginePort, Events, Lost, Snapshot
 from vf_core.link.local import AHEAD, EngineThread, LocalLink
 
 
@@ -176,6 +176,32 @@ async def test_an_engine_that_ends_leaves_no_command_waiting() -> None:
     await viewer.stop()
     with pytest.raises(LinkError):
         await engine.link().connect()
+
+
+async def test_one_who_asks_while_reading_is_answered_when_the_engine_ends() -> None:
+    engine = Mute(rollouts=2)
+    thread = engine.start_thread()
+    link = engine.link()
+    await link.connect()
+    async with asyncio.timeout(20):
+        async for batch in link.batches():
+            if isinstance(batch, Lost):
+                break
+            engine._shut = True
+            assert not (await link.command("pause")).ok
+    assert thread.join(10)
+    await link.close()
+
+
+async def test_an_engine_that_ends_before_it_noticed_us_is_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vf_core.link.local.PATIENCE", 0.01)
+    engine = FakeEngine(rollouts=1)
+    engine._loop = asyncio.new_event_loop()
+    connecting = asyncio.create_task(engine.link().connect())
+    await asyncio.sleep(0)
+    engine.loop.close()
+    with pytest.raises(LinkError, match="has ended"):
+        await asyncio.wait_for(connecting, 20)
 
 
 async def test_an_engine_that_fails_is_lost_with_its_reason() -> None:

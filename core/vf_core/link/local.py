@@ -22,6 +22,8 @@ from vf_core.link.traces import Traces
 
 AHEAD = 4
 """Batches on their way to a screen before the engine's side waits for it."""
+PATIENCE = 1.0
+"""Seconds after which a screen that hears nothing looks whether the engine's loop is still there."""
 
 T = TypeVar("T")
 
@@ -125,7 +127,12 @@ class LocalLink:
         if not self._to_engine(self._start):
             raise LinkError("the engine in this process has ended")
         while True:
-            item = await self._next()
+            try:
+                item = await asyncio.wait_for(self._next(), PATIENCE)
+            except TimeoutError:
+                if self._host.loop.is_closed():
+                    raise LinkError("the engine in this process has ended") from None
+                continue
             if isinstance(item, Lost):
                 raise LinkError(item.reason)
             if isinstance(item, Part):
@@ -136,7 +143,6 @@ class LocalLink:
         while not self._closed:
             item = await self._next()
             if isinstance(item, Lost):
-                self._fail_pending()
                 yield item
                 return
             if isinstance(item, Part):
@@ -224,7 +230,7 @@ class LocalLink:
     def _to_screen(self, item: Part | list[Any] | Lost) -> None:
         try:
             if self._screen is not None:
-                self._screen.call_soon_threadsafe(self._arrived.put_nowait, item)
+                self._screen.call_soon_threadsafe(self._arrive, item)
         except RuntimeError:
             self._stop()
 
@@ -237,11 +243,16 @@ class LocalLink:
             return False
         return True
 
+    def _arrive(self, item: Part | list[Any] | Lost) -> None:
+        if isinstance(item, Lost):
+            # Whoever waits for an answer may be the one who would read this.
+            self._lost = True
+            self._fail_pending()
+        self._arrived.put_nowait(item)
+
     async def _next(self) -> Part | list[Any] | Lost:
         item = await self._arrived.get()
-        if isinstance(item, Lost):
-            self._lost = True
-        elif self._credit is not None:
+        if not isinstance(item, Lost) and self._credit is not None:
             self._to_engine(self._credit.release)
         return item
 
