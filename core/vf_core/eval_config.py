@@ -29,6 +29,7 @@ from vf_core.config.explain import Problem, dotted, nearest, problems_of, refuse
 from vf_core.config.fit import Fitter
 from vf_core.config.layout import move_older, to_canonical
 from vf_core.config.load import COMMAND_LINE, Override, load_toml, read_overrides
+from vf_core.config.paths import text_of
 from vf_core.config.save import LeftOut, leave_out, plain, render
 from vf_core.config.secrets import holds_credential, is_secret_entry, is_secret_header
 from vf_core.errors import ConfigError, PluginError
@@ -236,7 +237,7 @@ class EvalConfig(StrictModel):
         placed = [(option, to_canonical(option.path)) for option in options]
         fitter = Fitter(cls, _narrow(_Written(tables, moved, file, placed)))
         fitted = fitter.file(tables, file, base_dir, moved)
-        fitted.setdefault("output_dir", os.path.abspath(base_dir / "outputs"))
+        fitted.setdefault("output_dir", Path(os.path.abspath(base_dir / "outputs")))
         for option, at in placed:
             fitter.override(fitted, option, at)
         problems = _validate_tables(cls, fitter, fitted, base_dir)
@@ -248,6 +249,7 @@ class EvalConfig(StrictModel):
         problems = fitter.problems + [problem for problem in problems if problem.at not in told]
         if problems:
             raise refuse(problems, fitter.written)
+        text_of(config.output_dir)  # refuse now what could not be saved
         config._refs.update(fitter.refs)
         return config
 

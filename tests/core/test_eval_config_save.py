@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +17,7 @@ from hypothesis import strategies as st
 from doubles.plugin_files import HARNESS, TASKSET, plugins
 from vf_core.errors import ConfigError
 from vf_core.eval_config import EvalConfig
+from vf_core.text import clean
 
 CANARIES = [f"zq-canary-{n}-8f3a1c" for n in range(9)]
 
@@ -158,6 +162,7 @@ def test_saving_and_loading_is_the_identity(here: Path, model, extra, env, turns
     }
     config = EvalConfig.from_dict(data, base_dir=here)
     assert config.env.taskset.extra == extra  # type: ignore[attr-defined]
+    assert clean(config.to_toml()) == config.to_toml()
     saved = here / "saved.toml"
     saved.write_text(config.to_toml(), encoding="utf-8", newline="")
     with pytest.MonkeyPatch.context() as patch:
@@ -167,3 +172,14 @@ def test_saving_and_loading_is_the_identity(here: Path, model, extra, env, turns
             patch.setenv(name, value)
         second = EvalConfig.load(saved)
     assert second.model_dump(serialize_as_any=True) == config.model_dump(serialize_as_any=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows a process's environment as a file")
+def test_s01_variables_for_left_out_values_cannot_be_read_off_the_engine() -> None:
+    code = (
+        "import os; from vf_core.runtimes.environment import hide_own_secrets; hide_own_secrets();"
+        "print(os.environ['VF_TUI_SECRET_X'], b'zq-canary' in open('/proc/self/environ', 'rb').read())"
+    )
+    env = {**os.environ, "VF_TUI_SECRET_X": "zq-canary"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "zq-canary False\n"

@@ -122,6 +122,16 @@ def test_c07_the_same_from_every_directory_and_whatever_the_locale(home: Home, d
     assert json.loads(done.stdout)["config"]["output_dir"] == str(home.work / "gärten")
 
 
+def test_c04_a_dry_run_in_the_c_locale_prints_utf8(home: Home) -> None:
+    file = home.config(["true"], head='output_dir = "gärten"')
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = home("run", file, "--dry-run", **plain)
+    assert tomllib.loads(done.stdout)["output_dir"] == str(home.work / "gärten")
+    ended = home("run", file, "--headless", **plain)
+    assert ended.returncode == 0
+    assert ended.stdout.isascii()
+
+
 def test_the_same_engine_in_this_process(home: Home) -> None:
     done = home("run", home.config(["touch solved"]), "--embedded", "--json")
     launch, *_, last = records(done.stdout)

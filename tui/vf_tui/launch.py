@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vf_core import __version__
+from vf_core.config.paths import text_of
 from vf_core.errors import ConfigError, LinkError
 from vf_core.runs.layout import RunDir
 
@@ -49,7 +50,7 @@ class Launched:
             "type": "launch",
             "run": self.run_dir.run_id,
             "name": config.run_name,
-            "dir": str(self.run_dir.path),
+            "dir": text_of(self.run_dir.path),
             "mode": self.mode,
             "pid": self.pid,
             "socket": str(self.socket) if self.socket else None,
@@ -87,6 +88,10 @@ def launch(config: EvalConfig, run_dir: RunDir, *, embedded: bool, mode: str) ->
 
     Raises `ConfigError` when it refuses the config: nothing of the run is left then. `LinkError` when it fails.
     """
+    from vf_core.runtimes.environment import hide_own_secrets
+
+    # We may be an ancestor of the agents' programs, which can read an ancestor's environment.
+    hide_own_secrets()
     try:
         return _in_thread(config, run_dir, mode) if embedded else _in_process(config, run_dir, mode)
     except ConfigError:

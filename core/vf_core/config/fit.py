@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from vf_core.config.base import KeyPath, Narrow, alternatives, spellings, submodel
 from vf_core.config.explain import Problem, dotted
 from vf_core.config.load import COMMAND_LINE, Override, assign
+from vf_core.config.paths import path_of
 from vf_core.errors import ConfigError
 
 
@@ -70,7 +71,7 @@ class Fitter:
         """Give plugins' relative default paths their base too: a saved config must mean the same elsewhere."""
         for name, info in self.narrow[at].model_fields.items():
             if isinstance(info.default, Path) and not info.default.is_absolute():
-                fitted.setdefault(name, os.path.abspath(base_dir / info.default))
+                fitted.setdefault(name, Path(os.path.abspath(base_dir / info.default)))
 
     def written(self, at: KeyPath) -> tuple[Path | str | None, str]:
         """File and written key of the value at `at`, or of what it stands in."""
@@ -139,7 +140,7 @@ class _Pass:
             return [self.value(items, inner, (*at, str(i)), written) for i, inner in enumerate(value)]
         if isinstance(value, str) and Path in (kinds := set(alternatives(annotation))) and str not in kinds:
             if value:
-                return Path(os.path.abspath(self.base_dir / Path(value).expanduser()))
+                return Path(os.path.abspath(self.base_dir / path_of(value).expanduser()))
             self._problem(at, "must not be empty", "leave it out for the default")
         elif isinstance(value, float) and not math.isfinite(value):
             self._problem(at, "must be a finite number")

@@ -73,7 +73,7 @@ def read_overrides(args: Sequence[str], short: Mapping[str, str] | None = None) 
     `short` maps letters of `-x VALUE` options to keys. Raises `ConfigError` for anything else.
     """
     out: list[Override] = []
-    rest = list(args)
+    rest = [_utf8(arg) for arg in args]
     while rest:
         arg = rest.pop(0)
         name, equals, value = arg.partition("=")
@@ -89,8 +89,6 @@ def read_overrides(args: Sequence[str], short: Mapping[str, str] | None = None) 
         # An option's value may begin with one dash (a negative number) but not with two: use `=` then.
         if raw is None and rest and not rest[0].startswith("--") and not _is_short(rest[0], short):
             raw = rest.pop(0)
-        if not _is_unicode(arg + (raw or "")):
-            raise ConfigError(f"not valid text: {raw or arg!a}", file=COMMAND_LINE, hint="write it in UTF-8")
         path = tuple(key.split("."))
         if not all(path):
             raise ConfigError("an empty part in the option's name", file=COMMAND_LINE, key=name)
@@ -98,9 +96,12 @@ def read_overrides(args: Sequence[str], short: Mapping[str, str] | None = None) 
     return out
 
 
-def _is_unicode(text: str) -> bool:
-    """No bytes of another encoding in it, which Python keeps as lone surrogates."""
-    return not any("\ud800" <= c <= "\udfff" for c in text)
+def _utf8(arg: str) -> str:
+    """An argument as UTF-8, whatever the locale that Python read it by."""
+    try:
+        return os.fsencode(arg).decode("utf-8")
+    except UnicodeError:
+        raise ConfigError(f"not valid text: {arg!a}", file=COMMAND_LINE, hint="write it in UTF-8") from None
 
 
 def _is_short(arg: str, short: Mapping[str, str] | None) -> bool:

@@ -76,6 +76,21 @@ def find_runtime_dir() -> RuntimeDir:
     return RuntimeDir(last, f"sockets go to {last}: {'; '.join(refused)}")
 
 
+def path_of(text: str) -> Path:
+    """The path that a config's `text` names: its bytes are UTF-8 on the disk too, whatever the locale."""
+    return Path(os.fsdecode(text.encode("utf-8", "surrogateescape")))
+
+
+def text_of(path: Path) -> str:
+    """`path` as a config's text: the way back of `path_of`. Raises `ConfigError` for one that is not UTF-8."""
+    try:
+        return os.fsencode(path).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(
+            f"the path {os.fspath(path)!a} is not UTF-8", hint="use a directory with another name"
+        ) from None
+
+
 def private_dir(path: Path) -> Path:
     """`path` as a directory of ours that nobody else can enter (0700), made if need be.
 

@@ -12,13 +12,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, time
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from pydantic import SecretBytes, SecretStr
 
 from vf_core.config.base import KeyPath
 from vf_core.config.fit import LEFT_OUT
+from vf_core.config.paths import text_of
 from vf_core.config.secrets import is_secret
+
+_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +62,11 @@ def plain(value: Any) -> Any:
         secret = value.get_secret_value()
         return _Hidden(secret if isinstance(secret, str) else secret.decode("utf-8", "replace"))
     if isinstance(value, Enum):
-        return plain(value.value)
+        value = value.value
     if isinstance(value, bool | int | float | str | _Hidden):
         return value
+    if isinstance(value, Path):
+        return text_of(value)
     return value.isoformat() if isinstance(value, date | time) else str(value)
 
 
@@ -98,4 +104,5 @@ def render(data: Mapping[str, Any], left: LeftOut) -> str:
     head = ""
     if left.values:
         head = "# Secrets are left out. To run this again, set: " + ", ".join(sorted(left.values)) + "\n"
-    return head + tomli_w.dumps(data)
+    # A terminal acts on some characters that TOML leaves alone: written as escapes, they are the same text.
+    return head + _UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", tomli_w.dumps(data))

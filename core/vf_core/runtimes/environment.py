@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
+from vf_core.config.fit import LEFT_OUT
 from vf_core.config.secrets import holds_credential, names_secret
 from vf_core.runtimes.identity import LINUX, engine
 
@@ -153,4 +154,5 @@ def hide_own_secrets() -> int:
 
 
 def _open_to_all(name: str, value: str) -> bool:
-    return name in _LEFT_OUT or name.startswith("VF_TUI_") or inherited(name, value)
+    ours = name.startswith("VF_TUI_") and not name.startswith(LEFT_OUT)
+    return name in _LEFT_OUT or ours or inherited(name, value)

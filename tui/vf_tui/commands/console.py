@@ -37,6 +37,17 @@ def say(text: str = "") -> None:
     sys.stdout.flush()
 
 
+def say_file(text: str) -> None:
+    """A file's text for stdout: UTF-8 whatever the locale, as whoever reads it back expects."""
+    sys.stdout.flush()
+    raw = getattr(sys.stdout, "buffer", None)
+    if raw is None:
+        say(text)
+    else:
+        raw.write(clean(text).encode() + b"\n")
+        raw.flush()
+
+
 def emit(record: Any) -> None:
     """One line of JSON for stdout: ASCII, so that it survives every locale."""
     sys.stdout.write(json.dumps(record, allow_nan=False) + "\n")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vf_tui.cli import INTERNAL, INTERRUPTED, OK
-from vf_tui.commands.console import emit, notice, plain_reason, quiet, say
+from vf_tui.commands.console import emit, notice, plain_reason, quiet, say, say_file
 from vf_tui.commands.screen import screen_options
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def print_config(config: EvalConfig, how: How) -> int:
     if how.json:
         emit({"type": "dry-run", "config": config.public_dict()})
     else:
-        say(config.to_toml().rstrip("\n"))
+        say_file(config.to_toml().rstrip("\n"))
     return OK
 
 
@@ -262,6 +262,7 @@ async def _headless(start: Callable[[], Launched], run_dir: RunDir, how: How) ->
 
 async def _last_word(launched: Launched, watched: Any, how: How) -> int:
     """Wait for the engine's end and print how the run ended; the exit code."""
+    from vf_core.config.paths import text_of
     from vf_tui.facts import run_facts
     from vf_tui.launch import ENDING
     from vf_tui.plain import summary
@@ -273,7 +274,7 @@ async def _last_word(launched: Launched, watched: Any, how: How) -> int:
         notice(f"the engine (pid {launched.pid}) is still ending")
     code = INTERNAL if watched.lost or state.exit_code is None else state.exit_code
     if how.json:
-        emit({"type": "done", **run_facts(state), "exit_code": code, "dir": str(launched.run_dir.path)})
+        emit({"type": "done", **run_facts(state), "exit_code": code, "dir": text_of(launched.run_dir.path)})
     else:
         for line in summary(state):
             say(line)
