@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -28,13 +28,17 @@ _BURIAL_INTERVAL = 5.0
 
 
 class Registry:
-    """What this process started for its sandboxes: groups (by the pid that leads them), children, directories."""
+    """What this process started for its sandboxes: groups (by the pid that leads them), children, directories (the
+    sandbox by path); and what was found out about processes."""
 
     def __init__(self) -> None:
         self.groups: dict[int, Mark] = {}
         self.children: set[int] = set()
         self.directories: dict[str, str] = {}
+        # Members by pid and start: what shows whose they are may go before they do.
+        self.known: dict[tuple[int, int], tree.Marks] = {}
         self.adopts = False
+        self.sacrifice = tree.Sacrifice()
         self._session = 0
 
     def ready(self) -> None:
@@ -56,12 +60,20 @@ class Registry:
     def adopted(self, proc: Proc) -> bool:
         """A child that nobody in this process started: its parent died, and nobody else will wait for it.
 
-        Others' children (a plugin's own subprocess) must be left to them. They run under the ordinary policy, in
-        our session or, at its head, in one of their own.
+        Others' children (a plugin's own subprocess) must be left to them: they are in our session, or at the head of
+        one of their own, and not marked.
         """
         if proc.parent != engine().pid or proc.pid in self.children or not self.adopts:
             return False
-        return proc.batch or proc.session not in (proc.pid, self._session)
+        if proc.session not in (proc.pid, self._session) or (proc.pid, proc.start) in self.known:
+            return True
+        return self.sacrifice.is_marked(proc.pid)
+
+    def worker(self, proc: Proc) -> tree.Marks:
+        """Whose an orphan is that dropped its environment and its session: it may still work where its sandbox is."""
+        if proc.dead or proc.pid in self.children or not self.sacrifice.is_marked(proc.pid):
+            return ()
+        return tree.by_directory(proc, self.directories)
 
 
 REGISTRY = Registry()
@@ -72,7 +84,7 @@ class Count:
     """One look at the process table: all processes, and whose each is (marks by pid)."""
 
     procs: dict[int, Proc]
-    marks: dict[int, tuple[str, ...]]
+    marks: dict[int, tree.Marks]
 
     def of(self, sandbox: str) -> list[Proc]:
         """The living processes of a sandbox."""
@@ -92,16 +104,29 @@ class Count:
         ]
 
 
+_tables: dict[int, tree.Table] = {}
+
+
+def _look() -> Iterator[dict[int, Proc]]:
+    me = engine()
+    table = _tables.get(me.pid)
+    if table is None:
+        _tables.clear()
+        table = _tables[me.pid] = tree.Table(me.start)
+    return table.look(me.pid)
+
+
 def count_now() -> Count:
     """One look, without letting anything else run meanwhile."""
     procs: dict[int, Proc] = {}
-    for procs in tree.snapshot(engine().start):  # noqa: B007 - the last one is complete
+    for procs in _look():  # noqa: B007 - the last one is complete
         pass
     return _judge(procs)
 
 
 def _judge(procs: dict[int, Proc]) -> Count:
-    marks = tree.owners(procs, engine().pid, REGISTRY.groups, REGISTRY.directories)
+    marks = tree.owners(procs, engine().pid, REGISTRY.groups, REGISTRY.known, REGISTRY.worker)
+    REGISTRY.known = {(pid, procs[pid].start): of for pid, of in marks.items()}
     bury(proc for proc in procs.values() if proc.dead)
     return Count(procs, marks)
 
@@ -143,7 +168,7 @@ class Census:
                 asked, self._next = self._next, None
                 self._began = self._loop.time()
                 try:
-                    result = await self._look()
+                    result = await self._take()
                 except Exception as e:
                     asked.set_exception(e)
                     asked.exception()  # whoever asked may have gone away
@@ -158,11 +183,11 @@ class Census:
                 self._next.cancel()
                 self._next = None
 
-    async def _look(self) -> Count:
+    async def _take(self) -> Count:
         procs: dict[int, Proc] = {}
         spent = 0.0
         began = time.perf_counter()
-        for procs in tree.snapshot(engine().start):  # noqa: B007 - the last one is complete
+        for procs in _look():  # noqa: B007 - the last one is complete
             spent += time.perf_counter() - began
             await asyncio.sleep(0)
             began = time.perf_counter()

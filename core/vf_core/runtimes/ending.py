@@ -33,8 +33,13 @@ async def end(
     `own` are the programs that were started, `members` finds what they started in turn. When nobody runs, this is
     one look at the process table.
     """
-    for process in own:
-        process.signal_group(signal.SIGTERM)
+    try:
+        if any(process.exit_code is None for process in own):
+            # While their parents live, whose everybody is can still be seen.
+            await census().count()
+    finally:
+        for process in own:
+            process.signal_group(signal.SIGTERM)
     deadline = time.monotonic() + grace
     asked: set[tuple[int, int]] = set()
     look = 0

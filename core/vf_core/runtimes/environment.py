@@ -57,9 +57,19 @@ def _is_credential(value: str) -> bool:
     return holds_credential(re.sub(r"://[^/?#\s:@]+@", "://", value))
 
 
-def host_environment(host: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The part of `host` (default: this process's environment) that a local sandbox starts from."""
-    host = os.environ if host is None else host
+_last: tuple[dict[bytes, bytes], dict[str, str]] = ({}, {})
+
+
+def host_environment() -> dict[str, str]:
+    """The part of this process's environment that a local sandbox starts from."""
+    global _last  # noqa: PLW0603 - the same for thousands of sandboxes
+    now = dict(os.environb)
+    if now != _last[0]:
+        _last = (now, _filtered(os.environ))
+    return dict(_last[1])
+
+
+def _filtered(host: Mapping[str, str]) -> dict[str, str]:
     out = {name: value for name, value in host.items() if inherited(name, value)}
     own = _own_environments()
     if out.get("VIRTUAL_ENV") and _real(out["VIRTUAL_ENV"]) in own:

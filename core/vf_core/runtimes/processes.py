@@ -1,8 +1,8 @@
 """Starting programs and watching them without a thread each: end by pidfd, output by the event loop's own polling.
 
 Every program leads a session and a process group of its own, reads from /dev/null, and inherits no descriptor but
-its output. On Linux it runs as batch work: a busy agent does not push aside the server that it talks to, and its
-descendants can be told from other code's children (see `census`).
+its output. On Linux it goes before the engine when memory runs out, and by that its descendants, also dead ones, are
+told from other code's children (see `tree.Sacrifice`).
 """
 
 from __future__ import annotations
@@ -218,20 +218,20 @@ def start(
                 pipes[read_end] = stream
                 ends.append(write_end)
         out, err = ends if ends else (log_fd, log_fd)
-        with _as_batch_work():
-            popen = subprocess.Popen(
-                list(argv),
-                env=env,
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
+        popen = subprocess.Popen(
+            list(argv),
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
         # From here on it exists: known as ours before anything else can fail.
         REGISTRY.children.add(popen.pid)
         if mark is not None:
             REGISTRY.groups[popen.pid] = mark
+            REGISTRY.sacrifice.mark(popen.pid)
         _restore_fd_limit(popen.pid)
         process = Process(popen, mark, sink)
         try:
@@ -290,28 +290,6 @@ def _group_exists(pid: int) -> bool:
 
 
 # ---------------------------------------------------------------------- what children do not inherit
-
-
-class _as_batch_work:
-    """While this thread starts a child: the child, and all that it starts, is batch work."""
-
-    possible = hasattr(os, "sched_setscheduler")
-
-    def __enter__(self) -> None:
-        cls = type(self)
-        self.changed = False
-        if cls.possible:
-            try:
-                # Under any other policy than the usual one, the user has said what they want.
-                if os.sched_getscheduler(0) == os.SCHED_OTHER:
-                    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-                    self.changed = True
-            except OSError:
-                cls.possible = False
-
-    def __exit__(self, *_: object) -> None:
-        if self.changed:
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 _user_limit: tuple[int, int] | None = None

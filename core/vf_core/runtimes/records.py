@@ -16,7 +16,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,9 @@ class Record:
     created: float
     labels: Mapping[str, str] = field(default_factory=dict)
     version: int = RECORD_VERSION
+
+
+_FIELDS = tuple(Record.__dataclass_fields__)
 
 
 def _prefix() -> str:
@@ -131,7 +134,7 @@ def _create(id: str, name: str, labels: Mapping[str, str]) -> Record:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.write(fd, json.dumps(asdict(record)).encode())
+            os.write(fd, json.dumps({name: getattr(record, name) for name in _FIELDS}).encode())
         finally:
             os.close(fd)
         os.mkdir(directory, 0o700)
@@ -168,19 +171,7 @@ def read_records() -> Iterator[Record]:
 
 
 def _parse(data: dict[str, Any]) -> Record:
-    known = Record.__dataclass_fields__
-    return Record(**{key: value for key, value in data.items() if key in known})
-
-
-def remove_if_empty(path: str) -> bool:
-    """Remove an empty directory, at once. True when nothing is there any more."""
-    try:
-        os.rmdir(path)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True
+    return Record(**{key: value for key, value in data.items() if key in _FIELDS})
 
 
 def remove_tree(path: str) -> str:
@@ -188,6 +179,14 @@ def remove_tree(path: str) -> str:
 
     May take long: not for the event loop.
     """
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        pass  # it is not empty
+    else:
+        return ""
     shutil.rmtree(path, ignore_errors=True)
     if not os.path.lexists(path):
         return ""

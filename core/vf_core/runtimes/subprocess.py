@@ -129,7 +129,7 @@ class SubprocessRuntime(Runtime):
             handle.clean = True
         for process in handle.processes:
             process.close()
-        if handle.directory and not records.remove_if_empty(handle.directory):
+        if handle.directory:
             problem = await asyncio.to_thread(records.remove_tree, handle.directory)
             if problem:
                 return Answer(False, f"its directory is still there: {problem}")

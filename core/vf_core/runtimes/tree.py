@@ -15,7 +15,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from vf_core.runtimes.environment import SANDBOX_VAR, marks_in
@@ -26,12 +26,14 @@ _STEP = 64
 _TURNS = 50
 _EXEC_TRIES = 3
 _READ = 1 << 17
-_POLICY_BATCH = 3
+# How much sooner than the engine a sandbox's processes go when memory runs out (of 1000). An odd number, because
+# it also tells them from others.
+_SOONER = 317
 
 
 @dataclass(frozen=True, slots=True)
 class Proc:
-    """A process as the system shows it. `batch`: it runs under the policy that marks sandboxes' processes."""
+    """A process as the system shows it. `marks` are those of sandboxes in its environment."""
 
     pid: int
     start: int
@@ -40,7 +42,6 @@ class Proc:
     session: int
     name: str
     dead: bool = False
-    batch: bool = False
     marks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -60,59 +61,79 @@ class RestlessError(Exception):
     """New processes came faster than they could be looked at."""
 
 
-def snapshot(since: int) -> Iterator[dict[int, Proc]]:
-    """All processes that started at `since` or later, by pid. Yields growing states of one dict: between two the
-    caller may let others run; after the last it is complete.
+class Table:
+    """This host's processes that started at `since` or later. Remembers who is a stranger: a later look passes over
+    those, told by pid and the inode of their directory in /proc, which no later process gets."""
 
-    Complete means: when it was listed for the last time, nobody was there who had not been looked at. A process
-    that forks and exits cannot slip through by doing so between being listed and being looked at. Raises
-    `RestlessError` when that point is not reached.
-    """
-    out: dict[int, Proc] = {}
-    if not LINUX:
-        out.update((p.pid, p) for p in _list_by_ps() if p.start >= since)
-        yield out
-        return
-    seen: set[str] = set()
-    for turn in range(_TURNS):
-        fresh = [name for name in os.listdir("/proc") if name not in seen and name.isdigit()]
-        if not fresh:
+    def __init__(self, since: int) -> None:
+        self._since = since
+        self._strangers: dict[str, int] = {}
+
+    def look(self, engine: int) -> Iterator[dict[int, Proc]]:
+        """Look at everybody. Yields growing states of one dict, by pid: between two, the caller may let others run;
+        after the last it is complete. Descendants of `engine` are never strangers.
+
+        Complete means: when they were listed for the last time, nobody was there who had not been looked at. Who
+        forks and exits cannot slip through by doing so between being listed and being looked at. Raises
+        `RestlessError` when that point is not reached.
+        """
+        out: dict[int, Proc] = {}
+        if not LINUX:
+            out.update((p.pid, p) for p in _list_by_ps() if p.start >= self._since)
             yield out
             return
-        seen.update(fresh)
-        for count, name in enumerate(fresh, 1):
-            proc = _read(name, since)
-            if proc is not None:
-                out[proc.pid] = proc
-            # Only in the first turn: those that follow must be quicker than who forks.
-            if turn == 0 and count % _STEP == 0:
+        seen: dict[str, int] = {}
+        known: dict[str, int] = {}
+        trusted = True
+        for turn in range(_TURNS):
+            with os.scandir("/proc") as entries:
+                fresh = [(e.name, e.inode()) for e in entries if e.name not in seen and e.name.isdigit()]
+            if not fresh:
+                new = [str(pid) for pid in strangers(out, engine, known)]
+                self._strangers = known | {name: seen[name] for name in new}
                 yield out
-    raise RestlessError(f"new processes in each of {_TURNS} looks in a row")
+                return
+            seen.update(fresh)
+            # Where inodes are no more than decoration, they tell nobody apart.
+            trusted = trusted and len({inode for _, inode in fresh}) == len(fresh)
+            for count, (name, inode) in enumerate(fresh, 1):
+                if trusted and self._strangers.get(name) == inode:
+                    known[name] = inode
+                    continue
+                fields = _fields(name)
+                if fields and int(fields[20]) < self._since:
+                    known[name] = inode
+                elif fields:
+                    out[int(name)] = _proc(int(name), fields)
+                # Only in the first turn: those that follow must be quicker than who forks.
+                if turn == 0 and count % _STEP == 0:
+                    yield out
+        raise RestlessError(f"new processes in each of {_TURNS} looks in a row")
 
 
-def _read(pid: str, since: int) -> Proc | None:
-    stat = _slurp(f"/proc/{pid}/stat")
-    name, _, rest = stat.rpartition(b")")
+def _fields(pid: str) -> list[bytes]:
+    """The fields of a process's `stat`, its name first; empty when it is gone."""
+    start, _, rest = _slurp(f"/proc/{pid}/stat").rpartition(b")")
     fields = rest.split()
-    if len(fields) < 39 or int(fields[19]) < since:
-        return None
-    dead = fields[0] in b"ZX"
-    batch = int(fields[38]) == _POLICY_BATCH
-    environment = b"" if dead else _slurp(f"/proc/{pid}/environ")
-    for _ in range(_EXEC_TRIES):
-        if environment or dead or not batch:
+    return [start.partition(b"(")[2], *fields] if len(fields) >= 20 else []
+
+
+def _proc(pid: int, fields: list[bytes]) -> Proc:
+    dead = fields[1] in b"ZX"
+    environment = b""
+    for _ in range(0 if dead else _EXEC_TRIES):
+        environment = _slurp(f"/proc/{pid}/environ")
+        if environment:
             break
         # It may be between two programs, when for a moment it has no environment at all.
-        environment = _slurp(f"/proc/{pid}/environ")
     return Proc(
-        pid=int(pid),
-        start=int(fields[19]),
-        parent=int(fields[1]),
-        group=int(fields[2]),
-        session=int(fields[3]),
-        name=name.partition(b"(")[2].decode(errors="replace"),
+        pid=pid,
+        start=int(fields[20]),
+        parent=int(fields[2]),
+        group=int(fields[3]),
+        session=int(fields[4]),
+        name=fields[0].decode(errors="replace"),
         dead=dead,
-        batch=batch,
         marks=marks_in(environment, SANDBOX_VAR),
     )
 
@@ -161,48 +182,103 @@ def parse_ps(text: str) -> list[Proc]:
     return found
 
 
-def owners(
-    procs: Mapping[int, Proc], engine: int, groups: Mapping[int, Mark], directories: Mapping[str, str]
-) -> dict[int, tuple[str, ...]]:
-    """Whose each process is: the marks (as text) by pid, for those that belong to sandboxes.
+Marks = tuple[str, ...]
+"""Marks of sandboxes' commands, as they stand in the environment."""
 
-    `groups`: the process groups that were started for sandboxes. `directories`: sandbox ids by directory.
+
+def owners(
+    procs: Mapping[int, Proc],
+    engine: int,
+    groups: Mapping[int, Mark],
+    known: Mapping[tuple[int, int], Marks],
+    worker: Callable[[Proc], Marks],
+) -> dict[int, Marks]:
+    """Whose each process is: the marks by pid, for those that belong to sandboxes.
+
+    `groups`: the process groups that were started for sandboxes. `known`: by pid and start, who was found to belong
+    to one before. `worker` says whose an orphan is that dropped environment and session.
     """
-    out: dict[int, tuple[str, ...]] = {}
+    out: dict[int, Marks] = {}
     for proc in procs.values():
         line: list[Proc] = []
         at: Proc | None = proc
-        marks: tuple[str, ...] = ()
+        marks: Marks = ()
         while at is not None and not marks and len(line) < len(procs):
             line.append(at)
-            marks = out.get(at.pid) or at.marks
+            marks = out.get(at.pid) or at.marks or known.get((at.pid, at.start), ())
             if not marks:
                 mark = groups.get(at.group) or groups.get(at.session)
-                if mark is not None and _descends(at, procs, engine):
+                if mark is not None and descends(at, procs, engine):
                     marks = (mark_text(mark),)
-                elif at.parent == engine and at.batch:
-                    marks = _by_directory(at, directories)
+                elif at.parent == engine:
+                    marks = worker(at)
             at = procs.get(at.parent) if at.parent != engine else None
         if marks:
             out.update((member.pid, marks) for member in line)
     return out
 
 
-def _descends(proc: Proc, procs: Mapping[int, Proc], engine: int) -> bool:
+def strangers(procs: Mapping[int, Proc], engine: int, known: Mapping[str, int]) -> list[int]:
+    """Who carries no mark and descends from `known` strangers; that cannot change any more.
+
+    Who descends from somebody that was not seen may have been ours: nothing is concluded of those.
+    """
+    found = []
+    for pid, proc in procs.items():
+        at = proc
+        while at.parent in procs and engine not in (at.pid, at.parent):
+            at = procs[at.parent]
+        if not proc.marks and at.pid != engine and str(at.parent) in known:
+            found.append(pid)
+    return found
+
+
+def descends(proc: Proc, procs: Mapping[int, Proc], engine: int) -> bool:
+    """Its line of parents leads to `engine`."""
     at: Proc | None = proc
     for _ in range(len(procs)):
         if at is None:
             return False
-        if at.parent == engine:
+        if engine in (at.parent, at.pid):
             return True
         at = procs.get(at.parent)
     return False
 
 
-def _by_directory(proc: Proc, directories: Mapping[str, str]) -> tuple[str, ...]:
-    """An orphan that dropped its environment and its session may still work where its sandbox is."""
-    if proc.dead or not directories:
-        return ()
+class Sacrifice:
+    """Who is to go first when memory runs out: sandboxes' processes, before the engine and all else of the user's.
+
+    Every descendant inherits this, whatever it does to its environment and session, and it can be read of the dead.
+    (A process that forks within the first instant of its life is ahead of the mark.) Does nothing where the system
+    has no such thing.
+    """
+
+    def __init__(self) -> None:
+        own = _slurp("/proc/self/oom_score_adj").strip() if LINUX else b""
+        self._value = int(own) + _SOONER if own else 0
+        self._possible = bool(own) and self._value <= 1000
+
+    def mark(self, pid: int) -> None:
+        """Put the process `pid` and its future descendants first."""
+        if not self._possible:
+            return
+        try:
+            fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
+        except OSError:
+            return
+        with contextlib.suppress(OSError):
+            os.write(fd, b"%d" % self._value)
+        os.close(fd)
+
+    def is_marked(self, pid: int) -> bool:
+        """The process `pid`, alive or not yet waited for, descends from one that was started for a sandbox."""
+        if not self._possible:
+            return False
+        return _slurp(f"/proc/{pid}/oom_score_adj").strip() == b"%d" % self._value
+
+
+def by_directory(proc: Proc, directories: Mapping[str, str]) -> Marks:
+    """The sandbox (by directory in `directories`) in whose directory a process works."""
     try:
         at = os.readlink(f"/proc/{proc.pid}/cwd")
     except OSError:
