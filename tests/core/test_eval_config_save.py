@@ -178,8 +178,8 @@ def test_saving_and_loading_is_the_identity(here: Path, model, extra, env, turns
 def test_s01_variables_for_left_out_values_cannot_be_read_off_the_engine() -> None:
     code = (
         "import os; from vf_core.runtimes.environment import hide_own_secrets; hide_own_secrets();"
-        "print(os.environ['VF_TUI_SECRET_X'], b'zq-canary' in open('/proc/self/environ', 'rb').read())"
+        "print(os.environ['VF_TUI_SECRET_X'], b'zq-left-out' in open('/proc/self/environ', 'rb').read())"
     )
-    env = {**os.environ, "VF_TUI_SECRET_X": "zq-canary"}
+    env = {**os.environ, "VF_TUI_SECRET_X": "zq-left-out"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout == "zq-canary False\n"
+    assert done.stdout == "zq-left-out False\n"
