@@ -18,11 +18,11 @@ from vf_core.interception.wire import Refusal
 from vf_core.trace.types import Usage
 
 PATH = "/chat/completions"
-_SAMPLING = (
+_SAMPLING = frozenset((
     "temperature", "top_p", "top_k", "min_p", "max_tokens", "reasoning_effort", "seed", "stop", "n", "logprobs",
     "top_logprobs", "logit_bias", "frequency_penalty", "presence_penalty", "repetition_penalty", "response_format",
     "tool_choice", "parallel_tool_calls", "verbosity", "thinking",
-)  # fmt: skip
+))  # fmt: skip
 _OWN_TOOLS = frozenset(("function", "custom", None))
 _OVERLONG = (
     "context length", "context_length", "maximum context", "context window", "prompt is too long",
@@ -128,7 +128,7 @@ def _strip_hosted(body: dict[str, Any]) -> list[str]:
 
 def sampling_of(body: Mapping[str, Any]) -> dict[str, Any]:
     """The sampling settings in a request's body."""
-    out = {key: body[key] for key in _SAMPLING if key in body}
+    out = {key: value for key, value in body.items() if key in _SAMPLING}
     if "max_completion_tokens" in body:
         out["max_tokens"] = body["max_completion_tokens"]
     return out

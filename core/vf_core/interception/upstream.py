@@ -68,12 +68,13 @@ class Upstream:
         if any(c in api_key for c in "\r\n\0"):
             raise ConfigError("the API key has a line break in it", key="client.api_key_var")
         self._secrets = _secrets(api_key, own, self._target, base_url)
+        self._secret_bytes = [secret.encode() for secret in self._secrets]
         if "authorization" not in own and (api_key or self._target.authorization):
             own["authorization"] = f"Bearer {api_key}" if api_key else self._target.authorization
         if (proxy := self._target.proxy) is not None and proxy.authorization and not self._target.tls:
             own["proxy-authorization"] = proxy.authorization
         own = {"content-type": "application/json", "accept-encoding": "identity", **own}
-        self._own_names = frozenset(name.encode() for name in own)
+        self._dropped = _NOT_FORWARDED | {name.encode() for name in own}
         lines = [f"host: {self._target.authority}", *(f"{name}: {value}" for name, value in own.items())]
         self._head = "\r\n".join((*lines, "content-length: ")).encode()
         self._max = max_connections
@@ -120,9 +121,9 @@ class Upstream:
 
     def redact_bytes(self, data: bytes) -> bytes:
         """`data` with every secret of this provider masked."""
-        for secret in self._secrets:
-            if (raw := secret.encode()) in data:
-                data = data.replace(raw, b"[redacted]")
+        for secret in self._secret_bytes:
+            if secret in data:
+                data = data.replace(secret, b"[redacted]")
         return data
 
     def failure(self, what: str, status_code: int = 502) -> ProviderError:
@@ -149,10 +150,10 @@ class Upstream:
 
     def _request(self, path: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Iterable[bytes]:
         yield b"POST %b HTTP/1.1\r\n" % self._target.request_target(path).encode()
-        dropped: frozenset[bytes] = _NOT_FORWARDED | self._own_names
+        dropped = self._dropped
         for name, value in headers:
             if name == b"connection":
-                dropped |= {part.strip().lower() for part in value.split(b",")}
+                dropped = dropped | {part.strip().lower() for part in value.split(b",")}
         for name, value in headers:
             if name not in dropped:
                 yield b"%b: %b\r\n" % (name, value)

@@ -53,12 +53,13 @@ CASES = (
 )
 PEER = "verifiers 0.2.1.dev64"
 OURS = "vf-tui"
-SCRIPTS = {
-    OURS: "serve_ours.py",
-    PEER: "serve_verifiers.py",
-    "aiohttp, nothing recorded": "serve_aiohttp.py",
-    "bare relay": "serve_raw.py",
-    "bare relay that parses": "serve_raw.py",
+SERVERS = {
+    OURS: ["serve_ours.py"],
+    "vf-tui, collector relaxed": ["serve_ours.py", "--relaxed-gc"],
+    PEER: ["serve_verifiers.py"],
+    "aiohttp, nothing recorded": ["serve_aiohttp.py"],
+    "bare relay": ["serve_raw.py"],
+    "bare relay that parses": ["serve_raw.py", "--parse"],
 }
 DIRECT = "no proxy"
 
@@ -103,15 +104,8 @@ def measure(target: str, python: str, case: Case, seconds: float) -> dict[str, A
         if target == DIRECT:
             return load(provider["base_url"], [], case, seconds)
         sessions = 6000 if case.clients > 1 else 2500
-        flags = ["--parse"] if "parses" in target else []
-        command = [
-            python,
-            str(HERE / SCRIPTS[target]),
-            provider["base_url"],
-            str(sessions),
-            case.model,
-            *flags,
-        ]
+        script, *flags = SERVERS[target]
+        command = [python, str(HERE / script), provider["base_url"], str(sessions), case.model, *flags]
         with process(command) as (server, ready):
             result = load(ready["base_url"], ready["secrets"], case, seconds)
             server.send_signal(signal.SIGTERM)
@@ -187,7 +181,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     args = parser.parse_args(argv)
     wanted = [word for word in args.only.split(",") if word]
-    targets = [DIRECT, *(name for name in SCRIPTS if name != PEER or args.peer_python)]
+    targets = [DIRECT, *(name for name in SERVERS if name != PEER or args.peer_python)]
     print(calibration(), flush=True)
     for case in CASES:
         if wanted and not any(word in case.name for word in wanted):
