@@ -100,6 +100,25 @@ async def test_a_cursor_whose_rollout_went_goes_to_a_neighbour_and_says_so(pilot
     assert app.seen[-3:] == [("highlighted", "r3"), ("highlighted", "r1"), ("highlighted", None)]
 
 
+async def test_the_top_stays_the_top_and_a_lost_cursor_is_found_again(pilot: Pilot[None]) -> None:
+    app, state = app_of(pilot), make_state(60)
+    ids = [f"r{i}" for i in range(60)]
+    show(app, state, ids)
+    await pilot.press("down")
+    show(app, state, [*(id for id in ids if id != "r1"), "r1"])
+    await pilot.pause()
+    assert app.list.cursor_id == "r1"
+    assert app.list.scroll_offset.y == 0
+    await pilot.press("down")
+    assert app.list.cursor_id == "r0"
+    app.list.move_to("r40")
+    await pilot.pause()
+    line = app.list._index["r40"] - app.list.scroll_offset.y
+    show(app, state, [id for id in ids if int(id[1:]) % 2 == 0])
+    await pilot.pause()
+    assert app.list._index["r40"] - app.list.scroll_offset.y == line
+
+
 async def test_keys_on_an_empty_list_do_nothing(pilot: Pilot[None]) -> None:
     """U04."""
     app = app_of(pilot)

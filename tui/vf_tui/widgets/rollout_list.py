@@ -119,9 +119,10 @@ class RolloutList(LineView):
         self._index = {item: i for i, item in enumerate(order) if isinstance(item, str)}
         self.set_rows(len(order))
         if self.cursor_id in self._index:
-            # What the eye rests on stays on its line when rows above come or go.
+            # What the eye rests on stays on its line when rows above come or go; but the top stays the top:
+            # what needs attention appears there.
             now_at = self._index[self.cursor_id]
-            if at >= 0 and now_at != at and 0 <= offset < self.window:
+            if at >= 0 and now_at != at and 0 <= offset < self.window and self.scroll_offset.y:
                 self.jump(max(0, now_at - offset))
             return
         self._set_cursor(self._neighbour(before, at))
@@ -162,9 +163,12 @@ class RolloutList(LineView):
         return None
 
     def action_cursor(self, step: int) -> None:
-        """Move by one rollout."""
-        at = self._index.get(self.cursor_id or "", -1)
-        self.move_to(self._step(at + step, step))
+        """Move by one rollout; from out of sight, to the first or last in sight."""
+        at = self._index.get(self.cursor_id or "", -1) + step
+        top = self.scroll_offset.y
+        if not top - 1 <= at <= top + self.window:
+            at = top if step > 0 else top + self.window - 1
+        self.move_to(self._step(min(at, len(self._order) - 1), step))
 
     def action_page(self, step: int) -> None:
         """Move by a window."""
