@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from doubles.local_boxes import local_box
 from vf_core.errors import HarnessError
-from vf_core.runtimes import scripts
+from vf_core.runtimes import records, scripts
 from vf_core.runtimes.scripts import Header, parse_header, unsatisfied
 from vf_core.runtimes.subprocess import SubprocessRuntime
 
@@ -143,11 +144,20 @@ async def test_many_at_once_prepare_one(box, cache):
     assert len(list(cache.iterdir())) == 2
 
 
-async def test_without_a_cache(box, monkeypatch, tmp_path):
+async def test_without_a_cache(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(records, "_root", None)
+    box = local_box()
+    await box.start()
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
-    assert (await box.run(await box.prepare_script(program()))).stdout == "ran\n"
+    argv = await box.prepare_script(program())
+    assert (await box.run(argv)).stdout == "ran\n"
+    assert Path(argv[-1]).is_relative_to(records.private_root())
+    await box.stop_confirmed()
+    records._leave_root()
+    assert list(tmp_path.iterdir()) == [blocked]
 
 
 @pytest.mark.parametrize("source", ["def f(:", "x = '\0'", "x = '\ud800'"])

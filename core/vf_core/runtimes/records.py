@@ -24,6 +24,8 @@ from vf_core.errors import SandboxError
 from vf_core.runtimes.identity import engine
 
 RECORD_VERSION = 1
+# Prepared programs, where the user's cache cannot hold them.
+SCRIPTS = "scripts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +98,13 @@ def private_root() -> Path:
 
 
 def _leave_root() -> None:
-    """At exit: the directory goes with the last thing in it."""
-    if _root is not None:
-        with contextlib.suppress(OSError):
-            os.rmdir(_root)
+    """At exit: the directory goes with the last sandbox in it."""
+    if _root is None:
+        return
+    with contextlib.suppress(OSError):
+        if os.listdir(_root) == [SCRIPTS]:
+            shutil.rmtree(_root / SCRIPTS, ignore_errors=True)
+        os.rmdir(_root)
 
 
 atexit.register(_leave_root)

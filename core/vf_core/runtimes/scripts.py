@@ -28,6 +28,7 @@ from weakref import WeakKeyDictionary
 from vf_core.config.paths import cache_dir, private_dir
 from vf_core.errors import ConfigError, HarnessError
 from vf_core.runtimes.output import Capture
+from vf_core.runtimes.records import SCRIPTS
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -149,9 +150,9 @@ async def _prepare(source: str, key: Key, fallback: Callable[[], Path]) -> list[
 
 def _directory(fallback: Callable[[], Path]) -> Path:
     try:
-        return private_dir(cache_dir() / "scripts")
+        return private_dir(cache_dir() / SCRIPTS)
     except ConfigError:
-        return private_dir(fallback() / "scripts")
+        return private_dir(fallback() / SCRIPTS)
 
 
 def _digest(source: str) -> str:
