@@ -1,4 +1,4 @@
-"""A canary in every secret of a real run, with a real agent that looks for them: nothing holds one afterwards (S01)."""
+"""A canary in every secret of a real run whose agent looks for them: nothing holds one afterwards (S01)."""
 
 from __future__ import annotations
 
