@@ -251,6 +251,25 @@ async def test_many_sandboxes_need_their_count_typed() -> None:
         assert len(w.sent[0][1]) == typed
 
 
+async def test_a_busy_run_can_be_stopped_though_its_rollouts_end_meanwhile() -> None:
+    """Too many to name: those that end are counted and left out, and what was typed stands."""
+    async with watching(started(concurrency=8, events=200)) as w:
+        await w.press("a", "x")
+        dialog = await w.dialog()
+        assert isinstance(dialog, ConfirmScreen)
+        typed, ids = dialog.review.typed, dialog.review.ids
+        assert typed is not None
+        await w.press(*str(typed))
+        gone = active(w)[:2]
+        for id in gone:
+            end(w.engine, id)
+        await w.settle()
+        await w.until(lambda: "2 ended" in shown(dialog), "the count of those left out")
+        await w.press("y")
+        await w.until(lambda: w.sent, "the command")
+        assert set(w.sent[0][1]) == set(ids) - set(gone)
+
+
 async def test_restart_beside_a_sandbox_that_may_exist_is_forced_with_the_count() -> None:
     async with watching() as w:
         r = w.rollout(active(w)[0])
@@ -310,12 +329,9 @@ async def test_ctrl_c_cancelled_or_detached_stops_nothing() -> None:
 async def test_leaving_an_embedded_run_asks_and_waits_for_its_end() -> None:
     async with watching(embedded=True) as w:
         await w.press("q")
-        dialog = await w.dialog()
-        assert [label for _, label, _ in dialog._answers] == ["Cancel", "Stop the run and leave…"]
-        await w.press("s")
-        await w.until(lambda: isinstance(w.app.screen, ConfirmScreen), "the second question")
         confirm = await w.dialog()
         assert isinstance(confirm, ConfirmScreen)
+        assert "leaving stops every rollout" in shown(confirm)
         if confirm.review.typed is not None:
             await w.press(*str(confirm.review.typed))
         await w.press("y")

@@ -51,16 +51,11 @@ class Acting:
         """Stop everything."""
         self.stop_run()
 
-    def stop_run(self, then: Callable[[], None] | None = None) -> None:
+    def stop_run(self, kind: Kind = requests.STOP_RUN, then: Callable[[], None] | None = None) -> None:
         """Ask whether to stop the run; `then` is called once that was confirmed and sent."""
         state = self._app.state
-        request = requests.ask(
-            requests.STOP_RUN,
-            state.rollouts.values(),
-            state,
-            option=requests.PROOF,
-            run=state.name or state.run,
-        )
+        run = state.name or state.run
+        request = requests.ask(kind, state.rollouts.values(), state, option=requests.PROOF, run=run)
         self._confirm(request, then)
 
     def do_run_pause(self) -> None:
@@ -90,7 +85,7 @@ class Acting:
     def _send_request(self, request: Request) -> None:
         kind = request.kind
         # Stopping the run is a command on the run; all others name their rollouts.
-        targets = () if kind is requests.STOP_RUN else tuple(request.targets)
+        targets = () if kind.whole_run else tuple(request.targets)
         self._send(kind.command, targets, request.args)
 
     def _send(self, name: str, targets: tuple[str, ...], args: dict[str, object]) -> None:
@@ -138,16 +133,14 @@ class Acting:
             ]
             self._app.push_screen(Dialog("Still cleaning up", answers, text=text), self._left)
             return
-        answers = [(STAY, "Cancel", "n"), (STOP_RUN, "Stop the run and leave…", "s")]
-        text = ["The run lives in this process (--embedded): leaving ends it."]
-        self._app.push_screen(Dialog("Leave and end the run?", answers, text=text), self._left)
+        self.stop_run(requests.LEAVE, then=self._app.leave_when_over)
 
     def _left(self, answer: str | None) -> None:
         app = self._app
         if answer == DETACH:
             app.leave()
         elif answer == STOP_RUN:
-            self.stop_run(then=app.leave_when_over if app.embedded else None)
+            self.stop_run()
 
 
 class _Leaving(Dialog):

@@ -100,7 +100,9 @@ class OpenRun:
             return f"NO ENGINE · {bridge.lost}"
         left = len(standing(bridge.state))
         tail = f" · {left} sandbox{'es' * (left != 1)} not proven gone" if left else ""
-        return f"ENGINE LOST · {bridge.lost} · state of {timefmt.at(bridge.state.now)}{tail}"
+        who = f"pid {pid}" if (pid := bridge.about.pid or bridge.state.pid) else "its process"
+        seen = f"last heard of at {timefmt.at(bridge.state.now)}"
+        return f"ENGINE LOST · {bridge.lost} ({who}, {seen}){tail}"
 
     def waiting_text(self) -> str:
         """What an empty list says."""

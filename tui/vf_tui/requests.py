@@ -22,6 +22,8 @@ TYPED_ABOVE = 5
 class Kind:
     """A command that asks first. `verb`: on the button; `effect`: what it will do, in one or two sentences.
 
+    `whole_run`: it is a command on the run, which hits whatever is going on when it arrives.
+
     `eligible` is asked with a rollout and the names of the run's sandboxes that are not known to be gone.
     """
 
@@ -30,6 +32,7 @@ class Kind:
     effect: str
     eligible: Callable[[RolloutView, Collection[str]], bool]
     forced: bool = False
+    whole_run: bool = False
 
 
 STOP = Kind(
@@ -68,6 +71,14 @@ STOP_RUN = Kind(
     "Stop the run",
     "Every rollout is stopped, nothing more is launched, and the run ends.",
     can_confirm,
+    whole_run=True,
+)
+LEAVE = Kind(
+    "stop_all",
+    "Stop the run and leave",
+    "The run lives in this process (--embedded): leaving stops every rollout and ends it.",
+    can_confirm,
+    whole_run=True,
 )
 
 
@@ -157,7 +168,7 @@ def review(request: Request, state: RunState) -> Review:
     forced = kind.forced or bool(request.option and request.option.on and request.option.forced)
     return Review(
         title=_title(kind, hit, request),
-        verb=f"{kind.verb} {len(hit)}" if len(hit) != 1 else kind.verb,
+        verb=kind.verb if kind.whole_run or len(hit) == 1 else f"{kind.verb} {len(hit)}",
         ids=tuple(r.id for r in hit),
         named=tuple(describe(r) for r in hit[:NAMED]),
         more=max(0, len(hit) - NAMED),
@@ -184,8 +195,8 @@ def standing(state: RunState) -> set[str]:
 
 
 def _title(kind: Kind, hit: list[RolloutView], request: Request) -> str:
-    if kind is STOP_RUN:
-        return f"Stop the run {request.run}?" if hit else f"End the run {request.run}?"
+    if kind.whole_run:
+        return f"Stop the run {request.run}{' and leave' if kind is LEAVE else ''}?"
     if not hit:
         return f"{kind.verb}: nothing is left to do"
     if len(hit) == 1:
@@ -194,7 +205,7 @@ def _title(kind: Kind, hit: list[RolloutView], request: Request) -> str:
 
 
 def _facts(request: Request, hit: list[RolloutView], boxes: int) -> Iterable[str]:
-    if request.kind is STOP_RUN:
+    if request.kind.whole_run:
         active = sum(1 for r in hit if r.status == "active")
         queued = sum(1 for r in hit if r.status == "queued")
         yield f"{active} at work, {queued} waiting, {boxes} sandboxes not proven gone"

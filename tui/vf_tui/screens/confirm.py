@@ -150,13 +150,19 @@ CANCEL, CONFIRM = "cancel", "confirm"
 
 
 class ConfirmScreen(Dialog):
-    """Asks for a `Request`. What it would hit is looked at again whenever the run changes: when a rollout it
-    named can't be hit any more it says so, and must be confirmed anew. `final` is what was confirmed."""
+    """Asks for a `Request`. What it would hit is looked at again whenever the run changes; it never grows.
+
+    Where every rollout is named and one can't be hit any more, it says so and must be confirmed anew. Where
+    they are too many to name, those that have ended are counted and left out; the number to type stays the
+    one that was asked for, or a busy run could never be stopped. `final` is what was confirmed.
+    """
 
     def __init__(self, request: Request, state: RunState) -> None:
         self.request = request
         self.review: Review = review(request, state)
         self.final: Request | None = None
+        self._counted = request.kind.whole_run or self.review.more > 0
+        self._required = self.review.typed
         self._typed = ""
         super().__init__(self.review.title, [(CANCEL, "Cancel", "n"), (CONFIRM, self.review.verb, "y")])
 
@@ -172,9 +178,11 @@ class ConfirmScreen(Dialog):
             )
         if r.more:
             out.append(Content(f"  … and {r.more} more"))
-        if r.ids:
+        if r.ids or self.request.kind.whole_run:
             out += [Content(fact) for fact in r.facts]
             out.append(Content.styled(r.detail, "dim"))
+        if self._counted and r.gone and not self.request.kind.whole_run:
+            out.append(Content(f"{len(r.gone)} ended or began anew since and {_be(len(r.gone))} left out"))
         if option := self.request.option:
             mark = "x" if option.on else " "
             out.append(
@@ -182,11 +190,11 @@ class ConfirmScreen(Dialog):
                     ("[", "dim"), mark, ("]", "dim"), " ", (option.key, "bold"), f"  {option.label}"
                 )
             )
-        if r.typed is not None:
-            done = self._typed == str(r.typed)
+        if self._required is not None:
+            done = self._typed == str(self._required)
             field = Content.assemble((self._typed or " ", "reverse"))
             tail = ", then y" if done else ""
-            out.append(Content.assemble(f"Type {r.typed} to confirm: ", field, tail))
+            out.append(Content.assemble(f"Type {self._required} to confirm: ", field, tail))
         return out
 
     def draw(self) -> None:
@@ -195,10 +203,14 @@ class ConfirmScreen(Dialog):
         super().draw()
         button = self.query_one("#answer-1", Button)
         button.label = _label(self.review.verb, "y")
-        button.disabled = not self.review.ids
-        self.set_class(
-            bool(self.review.typed or (self.request.option and self.request.option.forced)), "-grave"
-        )
+        button.disabled = not self._something
+        option = self.request.option
+        self.set_class(bool(self._required or (option and option.forced)), "-grave")
+
+    @property
+    def _something(self) -> bool:
+        """There is something to do."""
+        return bool(self.review.ids) or self.request.kind.whole_run
 
     def flush(self, changed: AbstractSet[str] | None, now: float) -> None:
         """Look again; ask again if it would hit others than it said."""
@@ -207,33 +219,34 @@ class ConfirmScreen(Dialog):
     def _look_again(self) -> bool:
         """Whether what is on the screen still holds."""
         old, new = self.review, review(self.request, self.tui.state)
-        if new.ids == old.ids:
+        if new.ids == old.ids or self._counted:
             if new != old:
                 self.review = new
                 self.draw()
             return True
         left = [id for id in old.ids if id not in new.ids]
         self.request = self.request.only(new.ids)
-        self.review, self._typed = review(self.request, self.tui.state), ""
+        self._ask_anew()
         self.guard.again()
-        self.draw()
-        names = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
         verb = "has" if len(left) == 1 else "have"
         rest = "Confirm again." if new.ids else "Nothing is left to do."
-        self.remark(
-            f"{names} {verb} ended or begun anew and {'is' if len(left) == 1 else 'are'} left out. {rest}"
-        )
+        self.remark(f"{', '.join(left)} {verb} ended or begun anew and {_be(len(left))} left out. {rest}")
         return False
+
+    def _ask_anew(self) -> None:
+        self.review, self._typed = review(self.request, self.tui.state), ""
+        self._required = self.review.typed
+        self.draw()
 
     def other_key(self, event: events.Key) -> None:
         """Digits of the count, the option's key, or the answer's."""
         if event.key == "backspace":
             self._typed = self._typed[:-1]
-        elif event.character and event.character.isdecimal() and self.review.typed is not None:
+        elif event.character and event.character.isdecimal() and self._required is not None:
             self._typed = (self._typed + event.character)[:9]
         elif self.request.option and event.key == self.request.option.key:
             self.request = self.request.flipped()
-            self.review, self._typed = review(self.request, self.tui.state), ""
+            self._ask_anew()
         else:
             super().other_key(event)
             return
@@ -244,10 +257,16 @@ class ConfirmScreen(Dialog):
         if n == 0:
             super().answer(0)
             return
-        if not self._look_again() or not self.review.ids:
+        if not self._look_again() or not self._something:
             return
-        if self.review.typed is not None and self._typed != str(self.review.typed):
-            self.remark(f"Type {self.review.typed} first: that many are hit")
+        if self._required is not None and self._typed != str(self._required):
+            self._typed = ""
+            self.draw()
+            self.remark(f"Type {self._required} first, then y")
             return
         self.final = self.request.only(self.review.ids)
         super().answer(n)
+
+
+def _be(n: int) -> str:
+    return "is" if n == 1 else "are"

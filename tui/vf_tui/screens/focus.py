@@ -12,6 +12,7 @@ from textual.css.query import NoMatches
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher
 
+from vf_core.errors import VfError
 from vf_core.events.state import RolloutView
 from vf_tui import actions
 from vf_tui.render import facts
@@ -132,7 +133,8 @@ class FocusScreen(BaseScreen):
                 sections = [*facts.attempt_sections(r, now), *facts.score_sections(r)]
                 self.query_one("#attempts", FactsView).show(sections)
             case "output":
-                self.output.follow(self.query_one("#output", LogPane), r, self.tui.dir, now)
+                if self.output.follow(self.query_one("#output", LogPane), r, self.tui.dir, now):
+                    self.tui.wake()
             case _:
                 self._load_trace(r)
 
@@ -155,7 +157,9 @@ class FocusScreen(BaseScreen):
             if id == self.rollout_id and self.is_mounted:
                 self.query_one(f"#{tab}", LogPane).set_lines(lines)
         except NoMatches:
-            pass
+            pass  # the app is closing
+        except VfError as e:
+            self.say(f"the trace could not be read: {e}", "error")
         finally:
             self._loading = False
             self.tui.wake()
