@@ -95,19 +95,21 @@ class Exchange:
         self._guarded(self._start)
 
     def _start(self) -> None:
-        session = self.session
-        self.number = number = session.next_call()
-        body = session.impose(self.chat)
-        self.chat.raw = b""
-        self._turn = prepare_turn(session.trace, self.chat.messages)
+        session, chat = self.session, self.chat
+        self.number = session.next_call()
+        body = session.impose(chat)
         self._started = time.time()
         self._clock = time.monotonic()
+        # The rest is done while the provider works: nothing of its answer is heard before this returns.
+        self._call = self._upstream.post(chat_dialect.PATH, self._asked, body, self)
+        chat.raw = b""
+        session.tell_results(chat)
         session.emit(
             ev.ModelCallStarted(
-                rollout=session.rollout, attempt=session.attempt, call=number, stream=self.chat.stream
+                rollout=session.rollout, attempt=session.attempt, call=self.number, stream=chat.stream
             )
         )
-        self._call = self._upstream.post(chat_dialect.PATH, self._asked, body, self)
+        self._turn = prepare_turn(session.trace, chat.messages)
 
     def refuse(self, refusal: Refusal) -> None:
         """Answer without asking the provider."""

@@ -126,9 +126,7 @@ class Session:
         if answer is not None:
             answer.replay(responder)
             return
-        for event in self.tools.returned(self.rollout, self.attempt, chat.messages):
-            self.emit(event)
-        self._check_limits()
+        self._check_limits(chat)
         exchange = Exchange(self, upstream, chat, digest, headers)
         exchange.join(responder)
         self._under_way[digest] = exchange
@@ -139,14 +137,16 @@ class Session:
         else:
             exchange.start()
 
-    def _check_limits(self) -> None:
+    def _check_limits(self, chat: ChatRequest) -> None:
         if self.refused is None and (reached := self.limits.reached(self.trace, len(self._under_way))):
             self._stop(reached)
         if self.refused is not None:
+            self.tell_results(chat)
             raise _stopped(self.refused)
 
     async def _check_stops(self, exchange: Exchange) -> None:
         """Ask the `@stop` hooks, then send the request or refuse it."""
+        self.tell_results(exchange.chat)
         for stop in self.stops:
             name = getattr(stop, "__name__", type(stop).__name__)
             try:
@@ -160,7 +160,7 @@ class Session:
                 self.emit(self.error_event(error))
                 exchange.refuse(Refusal(400, str(error), kind="task_error"))
                 return
-            if found:
+            if found and not self.closed:
                 self._stop(name)
                 exchange.refuse(_stopped(name))
                 return
@@ -186,6 +186,11 @@ class Session:
         """The number of the next call, from 0."""
         self._calls += 1
         return self._calls - 1
+
+    def tell_results(self, chat: ChatRequest) -> None:
+        """Say what tools returned, once: a request brings it."""
+        for event in self.tools.returned(self.rollout, self.attempt, chat.messages):
+            self.emit(event)
 
     def impose(self, chat: ChatRequest) -> bytes:
         """The bytes to send for `chat`: what the run owns is put over it."""
