@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 def main(argv: list[str]) -> int:
     """Entry point; returns the run's exit code."""
     run_path, ready_fd = Path(argv[0]), int(argv[1])
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # A handler, not SIG_IGN: agent programs would inherit that one.
+    signal.signal(signal.SIGHUP, lambda *_: None)
     payload = json.load(sys.stdin)
     ready = _Ready(ready_fd)
     try:
