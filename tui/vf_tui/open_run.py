@@ -94,15 +94,19 @@ class OpenRun:
     def alarm(self) -> str:
         """What must not be overlooked; "" when all is well."""
         bridge = self.bridge
-        if bridge is None or not bridge.lost:
+        if bridge is None:
             return ""
         if not bridge.connected:
-            return f"NO ENGINE · {bridge.lost}"
+            return f"NO ENGINE · {bridge.lost}" if bridge.lost else ""
+        reason = bridge.lost
+        if not reason and bridge.about.pid and not bridge.alive and not bridge.state.over:
+            reason = bridge.about.note or "it ended without a word"
+        if not reason:
+            return ""
         left = len(standing(bridge.state))
         tail = f" · {left} sandbox{'es' * (left != 1)} not proven gone" if left else ""
-        who = f"pid {pid}" if (pid := bridge.about.pid or bridge.state.pid) else "its process"
-        seen = f"last heard of at {timefmt.at(bridge.state.now)}"
-        return f"ENGINE LOST · {bridge.lost} ({who}, {seen}){tail}"
+        who = f"pid {pid}, " if (pid := bridge.about.pid or bridge.state.pid) else ""
+        return f"ENGINE LOST ({who}last heard of {timefmt.at(bridge.state.now)}){tail} · {reason}"
 
     def waiting_text(self) -> str:
         """What an empty list says."""

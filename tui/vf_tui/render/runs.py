@@ -92,8 +92,22 @@ def _cell(run: RunSummary, name: str, now: float) -> tuple[str, str]:  # noqa: P
         case "left":
             return time_left(run, now), "dim"
         case "unconfirmed":
-            return str(s.unconfirmed or ""), "alarm" if s.unconfirmed and not run.live else "warn"
+            return str(standing(run) or ""), "alarm" if not run.live else "warn"
     return _when(s.started or run.changed, now), "dim"
+
+
+def standing(run: RunSummary) -> int:
+    """Sandboxes that may still exist: those at work when the engine died are among them."""
+    s = run.standing
+    return s.unconfirmed + (s.active if run.status == "died" else 0)
+
+
+def _unconfirmed(run: RunSummary) -> Line:
+    left = standing(run)
+    if not left:
+        return (("0", "ok"),)
+    tail = " may still exist: the engine died with them" if run.status == "died" else ""
+    return ((str(left), "alarm"), (tail, "warn"))
 
 
 def reward(run: RunSummary) -> str:
@@ -145,7 +159,7 @@ def run_sections(run: RunSummary, now: float) -> list[Section]:
             ("rollouts", f"{s.done} of {s.total} done, {s.active} active, {s.errors} failed"),
             ("reward", f"{reward(run) or 'none yet'} ({s.scored} scored)"),
             ("tokens", f"{timefmt.count(s.prompt_tokens)} in, {timefmt.count(s.completion_tokens)} out"),
-            ("unconfirmed", ((str(s.unconfirmed), "alarm" if s.unconfirmed else "ok"),)),
+            ("unconfirmed", _unconfirmed(run)),
         ]
     if run.producer != "vf-tui":
         rows.append(("written by", run.producer))

@@ -91,7 +91,7 @@ class Rows(LineView):
 
     def line_at(self, row: int) -> Line:
         """See `LineView`."""
-        cells = self.size.width
+        cells = self.area.width
         if not self._keys:
             return clip([(f" {self.empty_text}", "faint")], cells) if row == 0 else EMPTY
         if not 0 <= row < len(self._keys):
@@ -124,7 +124,7 @@ class Rows(LineView):
 
     def action_page(self, step: int) -> None:
         """Move by a window."""
-        self._go(self._at() + step * max(1, self.size.height - 1))
+        self._go(self._at() + step * max(1, self.area.height - 1))
 
     def action_edge(self, step: int) -> None:
         """Go to the first or last row."""

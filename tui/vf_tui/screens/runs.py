@@ -167,7 +167,8 @@ class Titles(LineWidget):
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """See `LineWidget`."""
-        return [titles(width)]
+        # The rows below leave a column to their scrollbar.
+        return [(*titles(width - 1), (" ", "head"))]
 
 
 def _matches(run: RunSummary, text: str) -> bool:
