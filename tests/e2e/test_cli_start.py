@@ -96,6 +96,7 @@ def test_completion_is_generated(shell: str) -> None:
 WRONG = [
     (["lss"], "did you mean ls?"),
     (["--frob"], "No such option"),
+    (["--slow", "ls"], "--slow goes behind the command: vf-tui ls --slow"),
     (["run"], "a config file is missing"),
     (["run", "@"], "a config file is missing after @"),
     (["run", "nope.toml"], "nope.toml: no such file"),

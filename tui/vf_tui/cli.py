@@ -82,8 +82,11 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, "--version", "-V", message="vf-tui %(version)s")
+@click.option("--slow", is_flag=True, help="Home screen: at most 4 repaints a second, as over SSH.")
+@click.option("--no-mouse", is_flag=True, help="Home screen: leave the mouse to the terminal.")
+@click.option("--theme", metavar="NAME", help="Home screen: a colour theme.")
 @click.pass_context
-def cli(ctx: click.Context) -> None:
+def cli(ctx: click.Context, slow: bool, no_mouse: bool, theme: str | None) -> int | None:
     """Launch and watch LLM-agent evaluation rollouts. Without a command: the home screen."""
     from vf_tui.commands.console import log_to_file
 
@@ -91,7 +94,13 @@ def cli(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:
         from vf_tui.commands.view import home
 
-        home()
+        return home(slow=slow, no_mouse=no_mouse, theme=theme)
+    if slow or no_mouse or theme:
+        given = "--slow" if slow else "--no-mouse" if no_mouse else "--theme"
+        raise click.UsageError(
+            f"{given} goes behind the command: vf-tui {ctx.invoked_subcommand} {given}", ctx
+        )
+    return None
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -18,19 +18,23 @@ if TYPE_CHECKING:
 
 
 class Starting:
-    """Calls `start` on a thread at once. The process does not end before that is done: what was asked for is
-    started, whether or not anybody still looks."""
+    """Calls `start` on a thread, once somebody waits for it. The process does not end before that is done: what was
+    asked for is started, whether or not anybody still looks."""
 
     def __init__(self, start: Callable[[], Launched]) -> None:
         self._future: Future[Launched] = Future()
         # A viewer that is cancelled while it waits must not take the start with it.
         self._future.set_running_or_notify_cancel()
-        self._start = start
-        threading.Thread(target=self._run, name="starting").start()
+        self._thread = threading.Thread(target=self._run, args=(start,), name="starting")
 
-    def _run(self) -> None:
+    def _begin(self) -> Future[Launched]:
+        if self._thread.ident is None:
+            self._thread.start()
+        return self._future
+
+    def _run(self, start: Callable[[], Launched]) -> None:
         try:
-            self._future.set_result(self._start())
+            self._future.set_result(start())
         except BaseException as e:
             self._future.set_exception(e)
 
@@ -41,11 +45,11 @@ class Starting:
 
     def launched(self) -> Launched:
         """Wait for it. Raises what `start` raised."""
-        return self._future.result()
+        return self._begin().result()
 
     async def wait(self) -> Launched:
         """As `launched`, on a loop."""
-        return await asyncio.wrap_future(self._future)
+        return await asyncio.wrap_future(self._begin())
 
 
 class StartingLink:

@@ -10,6 +10,7 @@ from vf_tui.commands.run import (
     UNKNOWN_ARE_OVERRIDES,
     How,
     load_config,
+    on_screen,
     print_config,
     run_config,
     run_options,
@@ -19,6 +20,7 @@ from vf_tui.commands.run import (
 if TYPE_CHECKING:
     from vf_core.eval_config import EvalConfig
     from vf_core.runs.layout import RunDir
+    from vf_tui.launch import Launched
 
 NOWHERE = "http://127.0.0.1:1/v1"
 """Stands for the scripted model's address until it is up."""
@@ -56,14 +58,33 @@ def demo_command(how: How, rollouts: int, concurrency: int, args: tuple[str, ...
     if path is not None:
         raise click.UsageError(f"demo takes no config file (got {path}); `vf-tui run {path}` does")
 
+    given = ["-n", str(rollouts), "-c", str(concurrency)]
+    if how.draws and not overrides:
+        # Nothing can be refused here: the screen comes first, and even the config is read behind it.
+        return _behind_the_screen(given, how)
+    config = _config([*given, *overrides])
+    return print_config(config, how) if how.dry_run else run_config(config, how, _with_model)
+
+
+def _config(overrides: list[str], *, quietly: bool = True) -> EvalConfig:
     from vf_core.scripted.scenario import DEMO, load_scenario
 
     given = ["--model", load_scenario(DEMO).model, "--env.taskset.id", "demo", "--client.base_url", NOWHERE]
-    given += ["-n", str(rollouts), "-c", str(concurrency)]
-    config = load_config(None, [*given, *overrides])
-    if how.dry_run:
-        return print_config(config, how)
-    return run_config(config, how, _with_model)
+    return load_config(None, [*given, *overrides], quietly=quietly)
+
+
+def _behind_the_screen(given: list[str], how: How) -> int:
+    from vf_core.link.base import Description
+
+    def start() -> Launched:
+        from vf_tui.launch import launch, new_run_dir
+
+        config = _config(given, quietly=False)
+        run_dir = new_run_dir(config)
+        mode = "embedded" if how.embedded else "screen"
+        return launch(_with_model(config, run_dir), run_dir, embedded=how.embedded, mode=mode)
+
+    return on_screen(start, Description("socket", name="demo"), how)
 
 
 def _with_model(config: EvalConfig, run_dir: RunDir) -> EvalConfig:

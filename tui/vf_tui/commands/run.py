@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from vf_tui.commands.screen import screen_options
 
 if TYPE_CHECKING:
     from vf_core.eval_config import EvalConfig
+    from vf_core.link.base import Description
     from vf_core.runs.layout import RunDir
     from vf_tui.launch import Launched
 
@@ -32,6 +34,11 @@ class How:
     dry_run: bool = False
     json: bool = False
     screen: dict[str, Any] | None = None
+
+    @property
+    def draws(self) -> bool:
+        """It is watched on a screen."""
+        return not (self.detach or self.headless or self.json or self.dry_run or plain_reason())
 
     def check(self) -> None:
         """Refuse what contradicts itself."""
@@ -129,12 +136,12 @@ def _is_option(arg: str) -> bool:
     return arg.startswith("-") and not arg[1:2].isdigit() and arg[1:2] not in ("", ".")
 
 
-def load_config(path: Path | None, overrides: Sequence[str]) -> EvalConfig:
-    """Read and check a config; what plugins print meanwhile goes to the log."""
+def load_config(path: Path | None, overrides: Sequence[str], *, quietly: bool = True) -> EvalConfig:
+    """Read and check a config; `quietly`: what plugins print meanwhile goes to the log."""
     from vf_core.eval_config import EvalConfig
     from vf_core.plugins import load_class
 
-    with quiet():
+    with quiet() if quietly else contextlib.nullcontext():
         config = EvalConfig.load(path, overrides)
         harness = config.env.agent.harness
         load_class("harness", harness.id)(harness).validate()
@@ -156,6 +163,7 @@ Prepare = Callable[["EvalConfig", "RunDir"], "EvalConfig"]
 
 def run_config(config: EvalConfig, how: How, prepare: Prepare | None = None) -> int:
     """Start a run of `config` and watch it; the exit code."""
+    from vf_core.link.base import Description
     from vf_tui.launch import launch, new_run_dir
 
     reason = "" if how.headless or how.json or how.detach else plain_reason()
@@ -173,7 +181,8 @@ def run_config(config: EvalConfig, how: How, prepare: Prepare | None = None) -> 
         return _detached(start, how)
     if plain:
         return asyncio.run(_headless(start, run_dir, how))
-    return _on_screen(start, config, run_dir, how)
+    about = Description("socket", run=run_dir.run_id, name=config.run_name, dir=str(run_dir.path))
+    return on_screen(start, about, how)
 
 
 def _detached(start: Callable[[], Launched], how: How) -> int:
@@ -196,16 +205,12 @@ def _detached(start: Callable[[], Launched], how: How) -> int:
     return OK
 
 
-def _on_screen(start: Callable[[], Launched], config: EvalConfig, run_dir: RunDir, how: How) -> int:
-    """Draw at once, while the engine is still being started."""
-    from vf_core.link.base import Description
+def on_screen(start: Callable[[], Launched], about: Description, how: How) -> int:
+    """Draw at once, while the run that `about` describes is still being started; the exit code."""
     from vf_tui.commands.screen import show
     from vf_tui.starting import Starting, StartingLink
 
     starting = Starting(start)
-    about = Description(
-        "local" if how.embedded else "socket", run=run_dir.run_id, name=config.run_name, dir=str(run_dir.path)
-    )
     code = show(StartingLink(starting, about), embedded=how.embedded, **(how.screen or {}))
     if not starting.done:
         notice("still starting the run")
