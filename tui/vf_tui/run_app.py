@@ -88,29 +88,43 @@ def _run(app: VfTuiApp, *, mouse: bool, embedded: bool) -> int:
     loop = asyncio.new_event_loop()
     loop.set_default_executor(DaemonExecutor())
     asyncio.set_event_loop(loop)
+    last = _LastResort()
     # An engine in this process still has work to do when its screen is gone.
-    app.ending = _end_at_last if not embedded else lambda code: None
+    app.ending = last.begin if not embedded else lambda code: None
     try:
         result = app.run(loop=loop, mouse=mouse)
         return app.return_code or result or 0
     finally:
+        last.cancel()
         remove_signal_handlers(loop)
         _cancel_rest(loop)
         asyncio.set_event_loop(None)
         loop.close()
 
 
-def _end_at_last(code: int) -> None:
-    """End the process if the screen has not ended by itself in time: the terminal is gone, nobody waits."""
+class _LastResort:
+    """Ends the process if a screen that was told to end has not in time: its terminal is gone, nobody waits."""
 
-    def end() -> None:
+    def __init__(self) -> None:
+        self._timer: threading.Timer | None = None
+
+    def begin(self, code: int) -> None:
+        """The screen has been told to end with `code`."""
+        if self._timer is None:
+            self._timer = threading.Timer(END_SECONDS, self._end, (code,))
+            self._timer.daemon = True
+            self._timer.start()
+
+    def cancel(self) -> None:
+        """It has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @staticmethod
+    def _end(code: int) -> None:
         with suppress(Exception):
             print("vf-tui: the screen did not end in time; ended", file=sys.stderr, flush=True)  # noqa: T201
         os._exit(code)
-
-    timer = threading.Timer(END_SECONDS, end)
-    timer.daemon = True
-    timer.start()
 
 
 def _cancel_rest(loop: asyncio.AbstractEventLoop) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import ClassVar
 
+from textual.timer import Timer
 from textual.widget import Widget
 
 from vf_core.events.state import RolloutView, RunState, SandboxView
@@ -18,6 +19,9 @@ from vf_tui.screens.banner import Banner
 from vf_tui.screens.base import BaseScreen
 from vf_tui.screens.rows import Rows
 from vf_tui.widgets.run_header import RunHeader
+
+PACE = 0.5
+"""Seconds between two looks at all sandboxes."""
 
 _ORDER = {
     state: n
@@ -32,6 +36,11 @@ class SandboxesScreen(BaseScreen):
     """A line a sandbox: what it is, whose, its teardown word, and the proof."""
 
     SCOPE: ClassVar[str] = actions.SANDBOXES
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drawn = float("-inf")
+        self._later: Timer | None = None
 
     def body(self) -> Iterable[Widget]:
         """Header, banner, rows."""
@@ -54,6 +63,12 @@ class SandboxesScreen(BaseScreen):
         """See `BaseScreen`."""
         state = self.tui.state
         self.tui.watch_rollouts(set())
+        if changed is not None and abs(now - self._drawn) < PACE:
+            # A long run has thousands; its last state is drawn when the pace allows.
+            if self._later is None:
+                self._later = self.set_timer(PACE, self.refresh_all)
+            return
+        self._drawn, self._later = now, None
         self.query_one("#header", RunHeader).show(state, now, self.tui.remark())
         self.query_one("#banner", Banner).show(self.tui.alarm())
         boxes = sorted(state.sandboxes.values(), key=lambda box: (_ORDER[box.state], -box.since))
