@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args
 
 from vf_core import __version__
 from vf_core.config.base import StrictModel
@@ -89,7 +89,7 @@ def _parameter(cls: type[Any], bound: type[StrictModel]) -> type[StrictModel] | 
     """The first subclass of `bound` among the generic parameters of `cls` and its bases, most derived first."""
     for klass in cls.__mro__:
         for base in getattr(klass, "__orig_bases__", ()):
-            for arg in get_args(base) if get_origin(base) is not None else ():
+            for arg in get_args(base):
                 default = getattr(arg, "__default__", None) if isinstance(arg, TypeVar) else arg
                 if isinstance(default, type) and issubclass(default, bound):
                     return default
