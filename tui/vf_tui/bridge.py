@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from vf_core.errors import LinkError
+from vf_core.errors import VfError
 from vf_core.events import types as ev
 from vf_core.events.fold import apply
 from vf_core.events.state import RunState
@@ -83,7 +83,7 @@ class Bridge:
                     case Lost():
                         self._engine_lost(batch)
                 self.on_change()
-        except LinkError as e:
+        except VfError as e:
             self.lost = str(e)
             self.on_change()
 
@@ -139,7 +139,7 @@ class Bridge:
         """Send a command; a link that breaks under it is a refusal, not an exception."""
         try:
             return await self.link.command(name, targets, **args)
-        except LinkError as e:
+        except VfError as e:
             return Reply(False, str(e))
 
     async def close(self) -> None:
