@@ -105,7 +105,13 @@ def cli(ctx: click.Context, slow: bool, no_mouse: bool, theme: str | None) -> in
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The console script: runs the command line and ends the process with its exit code."""
-    sys.exit(run(argv))
+    code = run(argv)
+    if "vf_core.plugins" in sys.modules:
+        # Threads of a plugin may not end.
+        from vf_core.link.loop import end_process_soon
+
+        end_process_soon(code)
+    sys.exit(code)
 
 
 def run(argv: Sequence[str] | None = None) -> int:

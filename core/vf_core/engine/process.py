@@ -23,13 +23,22 @@ log = logging.getLogger(__name__)
 
 def main(argv: list[str]) -> int:
     """Entry point; returns the run's exit code."""
+    from vf_core.link.loop import end_process_soon
+
     run_path, ready_fd = Path(argv[0]), int(argv[1])
     # A handler, not SIG_IGN: agent programs would inherit that one.
     signal.signal(signal.SIGHUP, lambda *_: None)
     payload = json.load(sys.stdin)
-    ready = _Ready(ready_fd)
+    code = _run(run_path, payload, _Ready(ready_fd))
+    end_process_soon(code)
+    return code
+
+
+def _run(run_path: Path, payload: dict[str, Any], ready: _Ready) -> int:
+    from vf_core.link.loop import run_loop
+
     try:
-        return asyncio.run(_serve(run_path, payload, ready))
+        return run_loop(_serve(run_path, payload, ready))
     except VfError as e:
         log.error("%s", e)
         ready.say({"error": str(e), "kind": type(e).__name__})

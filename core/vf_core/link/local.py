@@ -18,6 +18,7 @@ from vf_core.events.snapshot import Loading
 from vf_core.events.state import RunState
 from vf_core.link.base import Batch, Description, EnginePort, Events, Lost, Reply, Snapshot
 from vf_core.link.feed import FAREWELL, Feed, Part
+from vf_core.link.loop import run_loop
 from vf_core.link.traces import Traces
 
 AHEAD = 4
@@ -74,8 +75,7 @@ class EngineThread:
 
     def _run(self) -> None:
         try:
-            with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-                runner.run(self._until_done())
+            run_loop(self._until_done(), self.loop)
         except BaseException as e:
             self.error = e
             if not self._up.done():
