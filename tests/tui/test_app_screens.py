@@ -215,7 +215,7 @@ async def test_every_palette_entry_in_every_state(state: str) -> None:
                     continue
                 w.app.perform(action.id)
                 base = w.app.base
-                if w.app.screen is not base or base.SCOPE != scope:
+                if w.app.screen is not base or scope != base.SCOPE:
                     await w.pilot.pause()
                 while not isinstance(w.app.screen, BaseScreen):
                     w.app.pop_screen()
