@@ -30,7 +30,7 @@ def end(engine: FakeEngine, id: str, outcome: str = "completed") -> None:
 
 async def point_at(w: Watching, id: str) -> None:
     run_screen(w).rollout_list.move_to(id)
-    run_screen(w).on_key()
+    run_screen(w).key_pressed()
     await w.pilot.pause()
 
 

@@ -112,6 +112,19 @@ async def test_the_filter_shows_while_typed_and_escape_brings_the_old_one_back()
         assert len(screen.view.ids) == everyone
 
 
+async def test_what_is_typed_ahead_goes_to_what_was_opened() -> None:
+    """K05: all at once, as over a slow line."""
+    async with watching() as w:
+        await w.burst("slash", *"!status:queued axX")
+        await w.until(lambda: w.app.screen.query_one("#filter Input", Input).value == "!status:queued axX")
+        await w.press("escape")
+        w.hands.t += 1
+        await w.burst("down", "5", "2", "enter")
+        await w.pilot.pause()
+        assert w.app.base.SCOPE in ("run", "focus")
+        assert w.sent == []
+
+
 async def test_an_input_gets_a_paste_once_and_a_list_none() -> None:
     """K04, bracketed."""
     from textual import events

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
 from textual.binding import BindingType
+from textual.widgets import Input
 
 from vf_core.config.paths import config_dir, state_dir
 from vf_core.config.settings import Settings, load_settings
@@ -244,12 +245,21 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
                 return
 
     async def on_event(self, event: events.Event) -> None:
-        """Remember when keys came one by one, and when in a burst."""
+        """Keys: when they came, and what is bound to them.
+
+        Textual looks for bindings only once a key has been through its widget, so that keys typed ahead go where
+        the focus was. Here the next key already meets what this one opened: a prompt, a dialog.
+        """
         if isinstance(event, events.Key) and not event.is_forwarded:
             now = self.monotonic()
             if now - self._last_key < BURST_SECONDS:
                 self._last_burst = now
             self._last_key = now
+            screen = self.screen if self.screen_stack else None
+            if isinstance(screen, BaseScreen) and screen.ready and not isinstance(self.focused, Input):
+                screen.key_pressed()
+                if await self._check_bindings(event.key):
+                    return
         await super().on_event(event)
 
     def when_alone(self, act: Callable[[], None]) -> None:

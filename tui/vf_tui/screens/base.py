@@ -71,6 +71,9 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         """Do what the registry calls `id`."""
         self.tui.perform(id)
 
+    def key_pressed(self) -> None:
+        """A key came while this screen was on top."""
+
     # -- what actions need to know
 
     def targets(self) -> list[RolloutView]:

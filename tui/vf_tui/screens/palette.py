@@ -19,7 +19,7 @@ from vf_tui.safe_text import cell
 if TYPE_CHECKING:
     from vf_tui.app import VfTuiApp
 
-WIDTH, KEYS, LABEL = 90, 9, 24
+WIDTH, KEYS, LABEL = 90, 9, 26
 """Cells of the sheet at most, and of its columns of keys and names."""
 HIDDEN = frozenset({"app.palette", "app.back"})
 

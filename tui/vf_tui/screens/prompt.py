@@ -22,8 +22,7 @@ class Prompt(Horizontal):
     """
 
     DEFAULT_CSS = """
-    Prompt { height: 1; display: none; }
-    Prompt.-open { display: block; }
+    Prompt { height: 1; }
     Prompt > .sign { width: auto; }
     Prompt > Input { width: 1fr; }
     Prompt > .error { width: auto; max-width: 60%; }
@@ -61,6 +60,7 @@ class Prompt(Horizontal):
         super().__init__(id=id)
         self._check = check
         self._before = ""
+        self.display = False
 
     def compose(self) -> ComposeResult:
         """Sign, input, complaint."""
@@ -71,16 +71,17 @@ class Prompt(Horizontal):
     @property
     def is_open(self) -> bool:
         """It is being typed into."""
-        return self.has_class("-open")
+        return self.display
 
     def ask(self, text: str) -> None:
         """Open with `text`, which is also what escape brings back."""
         self._before = text
-        self.add_class("-open")
+        self.display = True
         field = self.query_one(Input)
         field.value = text
         field.cursor_position = len(text)
-        field.focus()
+        # At once, so that what is typed ahead lands here.
+        self.screen.set_focus(field)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Tell a good text, complain about a bad one."""
@@ -101,5 +102,5 @@ class Prompt(Horizontal):
         self._close(self._before, kept=False)
 
     def _close(self, text: str, *, kept: bool) -> None:
-        self.remove_class("-open")
+        self.display = False
         self.post_message(self.Closed(text, kept, self))

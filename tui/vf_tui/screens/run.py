@@ -165,11 +165,13 @@ class RunScreen(BaseScreen):
 
     # -- messages
 
-    def on_key(self) -> None:
+    def key_pressed(self) -> None:
         """From the first key on the cursor stays where the user has it; before, it is on the first row."""
         self._touched = True
 
-    on_click = on_key
+    def on_click(self) -> None:
+        """A click is as good as a key."""
+        self._touched = True
 
     def on_rollout_list_highlighted(self, event: RolloutList.Highlighted) -> None:
         """The grid lights the pane of the rollout under the cursor."""
