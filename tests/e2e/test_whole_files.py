@@ -98,7 +98,7 @@ def test_s08_everything_is_private_whatever_the_umask(home: Home) -> None:
     def look(launch: dict[str, Any]) -> None:
         with PtyProcess([*ARGV, "attach"], env=home.env, cwd=home.work) as term:
             term.wait_for("script 0")
-            wait_for(lambda: len(list(home.work.rglob("attempt-1.std*.log"))) == 2, "its output")
+            wait_for(lambda: len(list(Path(launch["dir"]).rglob("attempt-1.std*.log"))) == 2, "its output")
             term.send("q")
             term.wait_exit()
         assert exposed(home) == []
