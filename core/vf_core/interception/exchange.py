@@ -199,8 +199,11 @@ class Exchange:
             for event in events:
                 if stream.ended or stream.feed(event_data(event)) or self._held:
                     self._held.append(event)
-                else:
+                elif self._parts:
                     ready.append(event)
+                else:
+                    # Reading all that came with the first event would delay it.
+                    self._send(event)
         finally:
             if ready:
                 self._send(ready[0] if len(ready) == 1 else b"".join(ready))
