@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 
 from vf_core.errors import SandboxError
@@ -31,10 +32,13 @@ class _Watchdog:
 
 _current: _Watchdog | None = None
 _lock = threading.Lock()
+_groups: set[int] = set()
+_SHORT_LIFE = 1.0
+"""Seconds: one that ended sooner is not replaced faster than this."""
 
 
 def ensure() -> int:
-    """Have a watchdog run for this process; returns its pid. Started once, again should somebody have killed it.
+    """Have a watchdog run for this process; returns its pid. Started once, and again as soon as somebody kills it.
 
     Raises `SandboxError` when it cannot be started: without it, a killed engine would leave its programs behind.
     """
@@ -76,14 +80,37 @@ def _start() -> _Watchdog:
     finally:
         os.close(read_end)
     os.set_blocking(write_end, False)
-    return _Watchdog(popen, write_end, me.pid)
+    dog = _Watchdog(popen, write_end, me.pid)
+    for group in _groups:
+        _tell(dog, b"+%d\n" % group)
+    threading.Thread(target=_mind, args=(dog,), name="watchdog", daemon=True).start()
+    return dog
+
+
+def _mind(dog: _Watchdog) -> None:
+    """Replace it when it ends: sandboxes that are at work would be in nobody's care."""
+    began = time.monotonic()
+    dog.popen.wait()
+    time.sleep(max(0.0, began + _SHORT_LIFE - time.monotonic()))
+    if _current is dog and dog.owner == os.getpid():
+        try:
+            ensure()
+        except SandboxError:
+            log.exception("no watchdog: if this engine is killed, its programs go on")
 
 
 def note_group(pid: int, *, over: bool = False) -> None:
     """Tell the watchdog of a process group, where it cannot find processes by their environment."""
-    if not LINUX and _current is not None:
-        with contextlib.suppress(OSError):
-            os.write(_current.pipe, b"%s%d\n" % (b"-" if over else b"+", pid))
+    if LINUX:
+        return
+    (_groups.discard if over else _groups.add)(pid)
+    if _current is not None:
+        _tell(_current, b"%s%d\n" % (b"-" if over else b"+", pid))
+
+
+def _tell(dog: _Watchdog, line: bytes) -> None:
+    with contextlib.suppress(OSError):
+        os.write(dog.pipe, line)
 
 
 def _dismiss() -> None:
