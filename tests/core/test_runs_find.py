@@ -150,6 +150,15 @@ def test_the_word_for_a_runs_state(tmp_path: Path) -> None:
     }
 
 
+def test_what_was_at_work_when_the_engine_died_counts_as_unconfirmed(tmp_path: Path) -> None:
+    told = replace(RUNNING, unconfirmed=1, left=5)
+    for pid, unconfirmed in ((os.getpid(), 1), (2**22 + 1, 5)):
+        run, _ = made(tmp_path, standing=told, pid=pid)
+        found = summarise(run.path)
+        assert found is not None
+        assert found.unconfirmed == unconfirmed
+
+
 def test_a_copy_of_a_live_runs_directory_is_not_live(tmp_path: Path) -> None:
     run, _ = made(tmp_path, standing=RUNNING)
     copy = shutil.copytree(run.path, tmp_path / "copy")

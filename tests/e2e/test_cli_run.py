@@ -214,13 +214,22 @@ def test_a_killed_engine_is_told_and_nothing_is_lost(home: Home) -> None:
     process = home.start("run", home.config(["touch solved", "sleep 600"]), "--json")
     wait_for(lambda: '"type": "rollout"' in home.out(), "the first result")
     launch = records(home.out())[0]
+    events = Path(launch["dir"]) / "events.jsonl"
+    wait_for(lambda: events.read_text().count("program.started") == 2, "the second rollout")
     os.kill(launch["pid"], signal.SIGKILL)
     assert process.wait(30) == 1
     assert "the engine is lost" in home.err()
     last = records(home.out())[-1]
     assert (last["type"], last["exit_code"], last["counts"]["completed"]) == ("done", 1, 1)
-    assert home.runs()[0]["status"] == "died"
-    assert "its engine died" in home("show", launch["run"]).stdout
+    assert len(last["unconfirmed"]) == 1
+    (run,) = home.runs()
+    assert run["status"] == "died"
+    shown = home("show", launch["run"])
+    assert "its engine died" in shown.stdout
+    assert "1 unconfirmed" in shown.stdout
+    assert json.loads(home("show", launch["run"], "--json").stdout)["unconfirmed"] == last["unconfirmed"]
+    stop = home("stop", launch["run"], "all")
+    assert stop.returncode == 4
 
 
 def test_x04_two_runs_at_once_have_directories_of_their_own(home: Home) -> None:

@@ -84,6 +84,8 @@ async def watch(link: Link, state: RunState, reporter: Reporter, *, from_start: 
             # A lost engine's journal may still hold what it had no time to say.
             batch = await asyncio.wait_for(anext(batches), LAST_WORDS if lost else None)
         except (TimeoutError, StopAsyncIteration):
+            if lost:
+                state.abandon()
             return Watched(state, lost or "the link was closed")
         if isinstance(batch, Snapshot):
             state = batch.state

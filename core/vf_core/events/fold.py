@@ -84,7 +84,7 @@ def _interrupted(state: RunState) -> None:
     for command in state.commands:
         if command.status == "accepted":
             command.status, command.message = "failed", "the engine ended before it was done"
-    _count_left_over(state)
+    state.abandon()
 
 
 def _launching(state: RunState, e: ev.RunLaunching) -> None:
@@ -98,12 +98,7 @@ def _stopping(state: RunState, e: ev.RunStopping) -> None:
 def _finished(state: RunState, e: ev.RunFinished) -> None:
     state.status, state.finished = e.status, e.t
     state.exit_code, state.message = e.exit_code, e.message
-    _count_left_over(state)
-
-
-def _count_left_over(state: RunState) -> None:
-    # Nobody is left who would stop them.
-    state.unconfirmed.update(box.name for box in state.left_over())
+    state.abandon()
 
 
 def _log(state: RunState, e: ev.Log) -> None:

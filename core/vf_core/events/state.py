@@ -196,8 +196,8 @@ class RunState:
 
     `status`: starting, running, stopping, then completed, stopped or failed. `changed` collects the ids of
     rollouts touched since a reader last cleared it; `revision` counts every event. `unconfirmed` names the
-    sandboxes that were asked to go, or failed to start, and are not proven gone; once the run is over, all
-    that are not.
+    sandboxes that were asked to go, or failed to start, and are not proven gone; once the run is over, or its
+    engine known to be gone (`abandon`), all that are not.
     """
 
     run: str = ""
@@ -233,6 +233,10 @@ class RunState:
     def left_over(self) -> list[SandboxView]:
         """Every sandbox that is not known to be gone, those at work included."""
         return [box for box in self.sandboxes.values() if not box.state.settled]
+
+    def abandon(self) -> None:
+        """Its engine is gone: nobody is left who would stop what may still be there."""
+        self.unconfirmed.update(box.name for box in self.left_over())
 
     @property
     def over(self) -> bool:

@@ -22,7 +22,8 @@ _LIMIT = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A run in numbers, as of `t` (Unix seconds). `reward` is the mean of the `scored` rollouts, `reward_error`
+    """A run in numbers, as of `t` (Unix seconds). `unconfirmed` sandboxes were asked to go and are not proven gone,
+    `left` are all that are not, those at work included. `reward` is the mean of the `scored` rollouts, `reward_error`
     its standard error."""
 
     t: float = 0.0
@@ -38,6 +39,7 @@ class Standing:
     completion_tokens: int = 0
     cost: float | None = None
     unconfirmed: int = 0
+    left: int = 0
     paused: bool = False
     started: float | None = None
     finished: float | None = None
@@ -127,6 +129,7 @@ def standing_of(state: RunState) -> Standing:
         completion_tokens=totals.completion_tokens,
         cost=totals.cost,
         unconfirmed=len(state.unconfirmed),
+        left=len(state.left_over()),
         paused=state.paused,
         started=state.started,
         finished=state.finished,

@@ -52,6 +52,12 @@ class RunSummary:
         return self.standing.status
 
     @property
+    def unconfirmed(self) -> int:
+        """Sandboxes that are not proven gone and should be: when the engine died, those at work are among them."""
+        at = self.standing
+        return max(at.left, at.unconfirmed) if self.status == "died" else at.unconfirmed
+
+    @property
     def live(self) -> bool:
         """Its engine runs on this machine."""
         return self.liveness == "live"

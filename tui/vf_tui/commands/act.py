@@ -188,7 +188,8 @@ def _over(run: RunSummary, verb: str, *, as_json: bool) -> int:
     """The answer for a run that no engine runs any more: there is nothing left to do."""
     if run.liveness == "elsewhere":
         raise click.UsageError(f"run {run.id[:8]} takes no commands: {why_not_live(run)}")
-    left = run.standing.unconfirmed
+    # The journal of an engine that died knows more than its last summary.
+    left = len(load_state(run).unconfirmed) if run.status == "died" else run.unconfirmed
     ok = not left
     message = why_not_live(run)
     if left:

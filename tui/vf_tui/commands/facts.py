@@ -57,7 +57,7 @@ def _run_row(run: RunSummary) -> tuple[str, ...]:
     if at.reward_error is not None:
         reward += f" ± {at.reward_error:.3f}"
     status = f"{run.status} (paused)" if at.paused and run.live else run.status
-    unconfirmed = str(at.unconfirmed) if at.unconfirmed or not run.live else ""
+    unconfirmed = str(run.unconfirmed) if run.unconfirmed or not run.live else ""
     return (
         one_line(run.id, limit=8), status, total, str(at.active) if run.live else "", reward,
         str(at.errors) if at.errors else "", unconfirmed, age, one_line(run.name, limit=80),
@@ -100,7 +100,7 @@ def summary_facts(run: RunSummary) -> dict[str, Any]:
         "reward_error": at.reward_error,
         "tokens": {"prompt": at.prompt_tokens, "completion": at.completion_tokens},
         "cost": at.cost,
-        "unconfirmed": at.unconfirmed,
+        "unconfirmed": run.unconfirmed,
         "paused": at.paused,
         "started": at.started,
         "finished": at.finished,
@@ -117,11 +117,18 @@ def show_command(run: str, as_json: bool) -> int:
 
 
 def load_state(run: RunSummary) -> RunState:
-    """The run's state as far as it is on disk. Raises `RunDirError`."""
+    """The run's state as far as it is on disk; what a dead engine left counts as unconfirmed.
+
+    Raises `RunDirError`.
+    """
     from vf_core.events.state import RunState
     from vf_core.runs.open import load, open_source
 
-    return load(open_source(run.dir), RunState())
+    state = load(open_source(run.dir), RunState())
+    if run.status == "died":
+        state.status = run.status
+        state.abandon()
+    return state
 
 
 def print_run(run: RunSummary, *, as_json: bool) -> int:

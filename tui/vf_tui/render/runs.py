@@ -92,18 +92,12 @@ def _cell(run: RunSummary, name: str, now: float) -> tuple[str, str]:  # noqa: P
         case "left":
             return time_left(run, now), "dim"
         case "unconfirmed":
-            return str(standing(run) or ""), "alarm" if not run.live else "warn"
+            return str(run.unconfirmed or ""), "alarm" if not run.live else "warn"
     return _when(s.started or run.changed, now), "dim"
 
 
-def standing(run: RunSummary) -> int:
-    """Sandboxes that may still exist: those at work when the engine died are among them."""
-    s = run.standing
-    return s.unconfirmed + (s.active if run.status == "died" else 0)
-
-
 def _unconfirmed(run: RunSummary) -> Line:
-    left = standing(run)
+    left = run.unconfirmed
     if not left:
         return (("0", "ok"),)
     tail = " may still exist: the engine died with them" if run.status == "died" else ""
