@@ -112,6 +112,14 @@ def test_no_bash_is_an_error_result(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert run_command("true").startswith("error: the command could not be started")
 
 
+def test_a_command_goes_on_when_nobody_listens_to_its_output_any_more() -> None:
+    def broken(data: bytes) -> None:
+        raise BrokenPipeError
+
+    text = run_command("seq 1 100000; echo end", seconds=60.0, echo=broken)
+    assert text.endswith("end\n")
+
+
 def test_a_long_command_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     text = run_command("# " + "€" * 100_000 + f"\nls {tmp_path}; cat; echo $0 ok")

@@ -143,7 +143,11 @@ def _read(
         if not returned.is_set():
             output.add(data)
             if echo is not None:
-                echo(data)
+                try:
+                    echo(data)
+                except OSError:
+                    # Nobody listens any more; the command must not wait for that.
+                    echo = None
     pipe.close()
 
 
