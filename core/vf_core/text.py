@@ -70,8 +70,11 @@ def _overwrite(line: str) -> str:
 
 
 def one_line(text: str, *, limit: int = 400) -> str:
-    """`clean` text on a single line: runs of white space become one space."""
-    return " ".join(clean(text, limit=limit * 4).split())[:limit]
+    """`clean` text on a single line: runs of white space become one space.
+
+    A carriage return is white space here: it must not hide what stands before it.
+    """
+    return " ".join(clean(bound(text, limit * 4).replace("\r", " ")).split())[:limit]
 
 
 def keep_colour(text: str, *, limit: int | None = None) -> str:

@@ -135,6 +135,16 @@ def test_a_state_of_a_newer_version_is_shown_as_unknown(told: Told) -> None:
     assert told.state.sandboxes["sb1"].detail == "hibernating: zzz"
 
 
+def test_a_call_that_runs_when_the_program_ends_runs_no_longer(told: Told) -> None:
+    told.r(ev.ToolCalled, call=0, id="a", name="bash").r(ev.ToolReturned, id="a", seconds=1.0)
+    told.r(ev.ToolCalled, call=1, id="b", name="bash").r(
+        ev.ProgramExited, code=137, meaning="exit 137", kind="failed"
+    )
+    ended = told.t
+    told.r(ev.AttemptFinished, outcome="error")
+    assert [(tool.ended, tool.seconds) for tool in told.rollout.tools] == [(ended - 2, 1.0), (ended, None)]
+
+
 def test_an_engine_that_died_leaves_its_rollouts_to_the_next(told: Told) -> None:
     told.r(ev.ModelCallStarted, call=0)
     told(ev.CommandAccepted(command="c1", name="stop", targets=("r",)))

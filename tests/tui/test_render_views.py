@@ -279,17 +279,19 @@ def test_ascii_has_nothing_else() -> None:
         glyphs.use(None)
 
 
+@pytest.mark.parametrize("executed", [True, False])
 @pytest.mark.parametrize("attack", list(hostile()))
-def test_hostile_text_leaves_nothing_but_text(attack: str) -> None:
-    """U01, U02: in every field that comes from outside."""
+def test_hostile_text_leaves_nothing_but_text(attack: str, executed: bool) -> None:
+    """U01, U02: in every field that comes from outside. Of what is executed nothing is hidden, payloads neither."""
+    arguments = attack if executed else ""
     story = Story()
     story.say(ev.RunStarted, 0, run=attack, name=attack, total=1)
     r = Rollout(story, "x", 0, attack).begin(1).box(1, "starting", detail=attack).run(2)
     r.say(ev.ModelCallStarted, 3, call=0).say(ev.TextDelta, 4, call=0, text=attack)
-    r.say(ev.ToolDelta, 4, call=0, index=0, name=attack, arguments=attack)
+    r.say(ev.ToolDelta, 4, call=0, index=0, name=attack, arguments=arguments)
     lines = drawn(fold(story.events))
     r.say(ev.ModelCallFinished, 5, call=0, text=attack)
-    r.say(ev.ToolCalled, 5, call=0, id=attack, name=attack, arguments=attack, server=attack)
+    r.say(ev.ToolCalled, 5, call=0, id=attack, name=attack, arguments=arguments, server=attack)
     r.say(ev.ToolReturned, 6, id=attack, result=attack, failed=True)
     r.exit(7, 1, attack, "failed").say(ev.ErrorRaised, 7, kind=attack, message=attack)
     lines += drawn(fold(story.events))
@@ -300,8 +302,7 @@ def test_hostile_text_leaves_nothing_but_text(attack: str) -> None:
         for part, _ in line:
             assert not any(ord(ch) < 32 or 127 <= ord(ch) < 160 for ch in part), repr(part)
             assert not set(part) & set("\u202e\u200d\u2028\ud800")
-            assert "owned" not in part
-            assert "b3duZWQ" not in part
+            assert executed or not ("owned" in part or "b3duZWQ" in part)
 
 
 def drawn(state: RunState) -> list[Line]:

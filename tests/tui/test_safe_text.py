@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.content import Content
 
 from doubles.screen_states import hostile
+from vf_core.text import one_line
 from vf_tui import safe_text
+from vf_tui.render import activity, status
 
 
 @given(st.text(max_size=60))
@@ -27,6 +31,20 @@ def test_content_holds_the_text_and_no_markup(attack: str) -> None:
     assert not got.spans
     assert got.plain == safe_text.clean(attack, limit=20_000)
     assert not safe_text.title(attack).spans
+
+
+def test_a_carriage_return_hides_nothing_but_in_a_programs_output() -> None:
+    text = "rm -rf /\recho harmless"
+    assert safe_text.cell(text) == one_line(text) == "rm -rf / echo harmless"
+    assert safe_text.lines(text) == ["rm -rf /", "echo harmless"]
+    assert safe_text.lines("10%\r50%\r\nend", overwrite=True) == ["50%", "end"]
+
+
+def test_nothing_of_a_tools_arguments_is_hidden() -> None:
+    given = json.dumps({"command": "true \x1b]0; rm -rf / ;\x07 \x9b2K echo\rls"})
+    assert status.arguments(given) == "true ^[]0; rm -rf / ;^G �2K echo^Mls"
+    assert "rm -rf /" in activity.pretty(given)
+    assert "rm -rf /" in status.arguments(given[:-1])
 
 
 def test_markup_is_text() -> None:

@@ -55,6 +55,15 @@ async def test_calls_open_and_close_under_the_cursor() -> None:
         assert "def retry" not in app.drawn()
 
 
+async def test_a_failure_is_told_in_its_own_words_below_the_calls() -> None:
+    app, state = TabApp(), gallery()
+    async with app.run_test(size=(90, 30)) as pilot:
+        failed = next(r for r in state.rollouts.values() if r.error.startswith("the program was killed"))
+        app.query_one(ActivityView).show(failed, NOW)
+        await pilot.pause()
+        assert failed.error in app.drawn()
+
+
 async def test_another_rollout_or_attempt_starts_folded() -> None:
     app, state = TabApp(), gallery()
     async with app.run_test(size=(90, 30)) as pilot:

@@ -33,6 +33,7 @@ _UNSTEADY = re.compile(
 # A base letter can carry any number of marks; more than a few are an attack on the line above.
 _MARKS = re.compile(r"([\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]{3})[\u0300-\u036f"
                     r"\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]+")  # fmt: skip
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SGR = re.compile(r"\x1b\[([0-9;:]{0,64})m")
 
 
@@ -41,6 +42,11 @@ def clean(text: str, *, limit: int | None = None) -> str:
     if limit is None and text.isascii() and text.isprintable():
         return text
     return steady(clean_controls(text, limit=limit))
+
+
+def visible(text: str) -> str:
+    """`text` with control characters spelled out (`^[`, `^M`): for what is executed, where nothing may be hidden."""
+    return _CONTROL.sub(lambda m: f"^{chr(ord(m[0]) ^ 0x40)}" if m[0] < "\x80" else "�", text)
 
 
 def steady(text: str) -> str:
@@ -53,7 +59,10 @@ def steady(text: str) -> str:
 
 
 def cell(text: str, limit: int = 300) -> str:
-    """`text` for a table cell, a title or a label: one line, white space collapsed, at most `limit` long."""
+    """`text` for a table cell, a title or a label: one line, white space collapsed, at most `limit` long.
+
+    A carriage return is white space here: it must not hide what stands before it.
+    """
     if len(text) <= limit:
         return _cell(text, limit)
     return _cell(text[: limit * 2], limit)
@@ -62,12 +71,18 @@ def cell(text: str, limit: int = 300) -> str:
 @lru_cache(maxsize=4096)
 def _cell(text: str, limit: int) -> str:
     if not (text.isascii() and text.isprintable()):
-        text = clean(text)
+        text = clean(text.replace("\r", " "))
     return " ".join(text.split())[:limit]
 
 
-def lines(text: str, *, limit: int = LINE_LIMIT) -> list[str]:
-    """`text` as cleaned lines, tabs expanded; a line longer than `limit` is cut and says how much is left."""
+def lines(text: str, *, limit: int = LINE_LIMIT, overwrite: bool = False) -> list[str]:
+    """`text` as cleaned lines, tabs expanded; a line longer than `limit` is cut and says how much is left.
+
+    A bare carriage return begins a new line; with `overwrite` (what a program printed) it begins the line anew, and
+    the last state stays.
+    """
+    if not overwrite and "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
     return [whole_line(line, limit=limit) for line in _bounded(text, limit)]
 
 

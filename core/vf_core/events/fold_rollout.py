@@ -65,7 +65,7 @@ def interrupt(state: RunState, r: RolloutView) -> None:
     """The engine that ran `r` is gone: an attempt without a result is to be tried again."""
     r.command = ""
     if r.status == "active":
-        _quiet(r)
+        _quiet(r, r.last_progress)
         set_status(state, r, "queued")
         if r.attempts and not r.attempts[-1].outcome:
             r.attempts[-1].outcome = "interrupted"
@@ -88,11 +88,14 @@ def drop_partial(r: RolloutView) -> list[ToolView]:
     return dropped
 
 
-def _quiet(r: RolloutView) -> None:
-    """Nothing is being generated any more."""
+def _quiet(r: RolloutView, t: float) -> None:
+    """Nothing is being generated any more, and no call will return."""
     drop_partial(r)
     r.text = r.reasoning = ""
     r.model_since, r.calls_open = None, 0
+    for tool in r.tools:
+        if tool.ended is None:
+            tool.ended = t
 
 
 def _queued(state: RunState, r: RolloutView, e: ev.RolloutQueued) -> None:
@@ -163,7 +166,7 @@ def _program_exited(state: RunState, r: RolloutView, e: ev.ProgramExited) -> Non
     program = r.program or ProgramView(started=e.t - e.seconds)
     program.code, program.meaning, program.kind, program.ended = e.code, e.meaning, e.kind, e.t
     r.program, r.last_progress = program, e.t
-    _quiet(r)
+    _quiet(r, e.t)
     if r.attempts:
         r.attempts[-1].exit_meaning = e.meaning
 
@@ -296,7 +299,7 @@ def _done(state: RunState, r: RolloutView, e: ev.AttemptFinished) -> None:
         r.rewards = rewards
     r.stop_condition, r.error_type, r.error = e.stop_condition, e.error_type, e.error[: ev.MESSAGE_LIMIT]
     r.ended = e.t
-    _quiet(r)
+    _quiet(r, e.t)
     if e.final:
         set_status(state, r, _OUTCOMES.get(e.outcome, "error"))
         _put_away(r)

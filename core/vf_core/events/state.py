@@ -61,7 +61,8 @@ class ProgramView:
 
 @dataclass(slots=True)
 class ToolView:
-    """One tool call. `partial`: the model is still generating it; `ended` is None while it runs."""
+    """One tool call. `partial`: the model is still generating it; `ended` is None while it runs; `seconds` stays None
+    when the program ended before its result was seen."""
 
     id: str
     name: str

@@ -161,6 +161,8 @@ def tool_line(tool: ToolView, cells: int, now: float) -> Line:
         return clip([(g.writing + " ", "accent"), (name, "tool"), (" ", ""), (given, "dim")], cells)
     if tool.ended is None:
         mark, style, age = g.pending, "tool", timefmt.span(now - tool.started)
+    elif tool.seconds is None:
+        mark, style, age = g.pending, "faint", "no result"
     elif tool.failed:
         mark, style, age = g.failed, "error", timefmt.took(tool.seconds)
     else:

@@ -12,7 +12,7 @@ from vf_core.runtimes.lifecycle import State
 from vf_tui.attention import ERROR, FAILING, STALL_SECONDS, STALLED, SURVIVED, UNKNOWN
 from vf_tui.attention import attention as reason
 from vf_tui.render import timefmt
-from vf_tui.safe_text import cell
+from vf_tui.safe_text import cell, visible
 
 STATUS_STYLES = {
     "queued": "faint",
@@ -128,17 +128,17 @@ def arguments(text: str, limit: int = 160) -> str:
         if text.rstrip().endswith("}"):
             bare = _CLOSE.sub("", bare)
         bare = _NEXT_KEY.sub(r" \1=", bare)
-        return cell(bare.replace('\\"', '"').replace("\\n", " "), limit)
+        return cell(visible(bare.replace('\\"', '"').replace("\\n", " ")), limit)
     if isinstance(value, dict):
         if len(value) == 1 and isinstance(only := next(iter(value.values())), str):
-            return cell(only, limit)
+            return cell(visible(only[: limit * 2]), limit)
         return cell(" ".join(f"{k}={_short(v)}" for k, v in list(value.items())[:8]), limit)
     return cell(_short(value), limit)
 
 
 def _short(value: object) -> str:
     if isinstance(value, str):
-        return value if len(value) <= 60 else value[:59] + "…"
+        return visible(value if len(value) <= 60 else value[:59] + "…")
     return json.dumps(value, ensure_ascii=False)[:80]
 
 
@@ -170,17 +170,17 @@ def exit_words(view: RolloutView) -> tuple[str, str]:
     return cell(program.meaning, 60) or f"exit {program.code}", style
 
 
-def trouble(view: RolloutView) -> tuple[str, str]:
+def trouble(view: RolloutView, limit: int = 300) -> tuple[str, str]:
     """What went wrong, in its own words, and the style: of a sandbox that would not go, the attempt's error, or
     the last failure that it lives with. Blank when nothing did."""
     box = view.sandbox
     if box is not None and box.state in (State.SURVIVED, State.UNKNOWN) and box.detail:
-        return cell(box.detail), "error"
+        return cell(box.detail, limit), "error"
     if view.status == "error":
-        return cell(view.error), "text"
+        return cell(view.error, limit), "text"
     if view.errors and not view.ended_status:
         _, kind, message = view.errors[-1]
-        return cell(f"{kind}: {message}"), "warn"
+        return cell(f"{kind}: {message}", limit), "warn"
     return "", ""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from vf_core.text import bound_middle
 from vf_tui import glyphs
 from vf_tui.render.line import Line
-from vf_tui.safe_text import cell, lines
+from vf_tui.safe_text import cell, lines, visible
 
 MESSAGE_LIMIT = 60_000
 """Characters of one message that are shown."""
@@ -63,22 +63,22 @@ def _body(message: Mapping[str, Any]) -> Iterator[Line]:
     thought = message.get("reasoning_content")
     if isinstance(thought, str) and thought:
         yield from _text(thought, "thought")
-    yield from _content(message.get("content"))
+    yield from _content(message.get("content"), overwrite=message.get("role") == "tool")
     for call in message.get("tool_calls") or ():
         if isinstance(call, dict):
             g = glyphs.current()
             yield ((f"  {g.pending} ", "accent"), (cell(str(call.get("name", "tool")), 80), "tool"))
-            for line in _text(_arguments(call.get("arguments")), "dim"):
+            for line in _text(visible(_arguments(call.get("arguments"))), "dim"):
                 yield (("    ", ""), *line)
 
 
-def _content(content: Any) -> Iterator[Line]:
+def _content(content: Any, *, overwrite: bool) -> Iterator[Line]:
     if isinstance(content, str):
-        yield from _text(content, "text")
+        yield from _text(content, "text", overwrite=overwrite)
     elif isinstance(content, list):
         for part in content:
             if isinstance(part, dict) and isinstance(part.get("text"), str):
-                yield from _text(part["text"], "text")
+                yield from _text(part["text"], "text", overwrite=overwrite)
             elif isinstance(part, dict):
                 yield ((f"  [{cell(_placeholder(part), 200)}]", "faint"),)
 
@@ -108,8 +108,8 @@ def _arguments(text: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def _text(text: str, style: str) -> Iterator[Line]:
-    for line in lines(bound_middle(text, MESSAGE_LIMIT)):
+def _text(text: str, style: str, *, overwrite: bool = False) -> Iterator[Line]:
+    for line in lines(bound_middle(text, MESSAGE_LIMIT), overwrite=overwrite):
         yield ((f"  {line}", style),)
 
 

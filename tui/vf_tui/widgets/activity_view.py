@@ -36,6 +36,7 @@ class ActivityView(LineView):
         self._tools: Sequence[ToolView] = ()
         self._view: RolloutView | None = None
         self._note = ""
+        self._trouble: list[Line] = []
         self._attempt = 0
         self._now = 0.0
         self._open: set[str] = set()
@@ -70,6 +71,8 @@ class ActivityView(LineView):
             if activity.key(tool, i) in self._open:
                 rows += [(i, n + 1) for n in range(len(self._body(i)))]
         rows.append((-2, 0))
+        self._trouble = activity.trouble(self._view, self.area.width) if self._view is not None else []
+        rows += [(-3, n) for n in range(len(self._trouble))]
         self._rows = rows
         self.set_rows(len(rows))
 
@@ -100,6 +103,8 @@ class ActivityView(LineView):
             if self._view is None:
                 return clip((), width)
             return ((" " * 3, ""), *now_line(self._view, max(1, width - 4), self._now), (" ", ""))
+        if i == -3:
+            return self._trouble[n]
         tool = self._tools[i]
         if n:
             return self._body(i)[n - 1]
