@@ -3,8 +3,8 @@
     python -m tests.perf.rollouts --peer-python VENV/bin/python
 
 Both run the same tasks against the same scripted model, `--rounds` times in turn; medians are printed. The programs
-are the harnesses' own. Start-up of the engines is left out; the programs' start-up is what is measured. Compare
-figures of one run only.
+are the harnesses' own. What an engine costs is the difference between a long run and a short one, so that start-up
+is left out; the programs' start-up is what a rollout costs. Compare figures of one run only.
 """
 
 from __future__ import annotations
@@ -112,19 +112,27 @@ def throughput(targets: dict[str, str], url: str, rounds: int, rollouts: int) ->
     print("|---|---|---:|---:|---:|")
     for harness, turns in (("null", 0), ("bash", TURNS)):
         model = f"scripted-t{turns}-k16"
-        got: dict[str, list[dict[str, Any]]] = {who: [] for who in targets}
+        got: dict[str, list[tuple[float, float, float]]] = {who: [] for who in targets}
         for _ in range(rounds):
             for who, python in targets.items():
-                n = rollouts if who == OURS else max(16, rollouts // 5)
-                got[who].append(run(who, python, url, harness, str(n), "16", model))
-        speed = {}
-        for who, results in got.items():
-            speed[who] = statistics.median(r["n"] / r["seconds"] for r in results)
-            engine = statistics.median(r["engine_cpu"] / r["n"] for r in results) * 1e3
-            program = statistics.median(r["children_cpu"] / r["n"] for r in results) * 1e3
-            print(f"| {harness} | {who:22} | {speed[who]:.1f} | {engine:.1f} | {program:.0f} |")
-        if PEER in speed:
-            print(f"| {harness} | ratio | {speed[OURS] / speed[PEER]:.1f}× | | |")
+                n = rollouts if who == OURS else max(32, rollouts // 5)
+                short = run(who, python, url, harness, "16", "16", model)
+                long = run(who, python, url, harness, str(n), "16", model)
+                more = n - 16
+                got[who].append(
+                    (
+                        n / long["seconds"],
+                        (long["engine_cpu"] - short["engine_cpu"]) / more * 1e3,
+                        (long["children_cpu"] - short["children_cpu"]) / more * 1e3,
+                    )
+                )
+        medians = {who: [statistics.median(c) for c in zip(*r, strict=True)] for who, r in got.items()}
+        for who, (speed, engine, program) in medians.items():
+            print(f"| {harness} | {who:22} | {speed:.1f} | {engine:.1f} | {program:.0f} |")
+        if PEER in medians:
+            faster = medians[OURS][0] / medians[PEER][0]
+            share = medians[OURS][1] / medians[PEER][1]
+            print(f"| {harness} | ours to the peer's | {faster:.1f}× | {share:.2f}× | |")
 
 
 def memory(targets: dict[str, str], url: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from vf_core.engine.process import tune
 from vf_core.engine.session import EngineSession
 from vf_core.eval_config import EvalConfig
 from vf_core.runs.layout import RunDir
@@ -39,6 +40,7 @@ async def main() -> None:
         )
         run_dir = RunDir.create(Path(out), config.run_name)
         async with EngineSession.open(config, run_dir, serve=True) as session:
+            tune()
             begun, own = time.perf_counter(), cpu(resource.RUSAGE_SELF)
             await session.run()
             wall, own = time.perf_counter() - begun, cpu(resource.RUSAGE_SELF) - own
