@@ -64,7 +64,7 @@ _ANY_ATTEMPT = frozenset({ev.RuntimeChanged, ev.AttemptFinished})
 
 def _started(state: RunState, e: ev.RunStarted) -> None:
     if state.started is not None and (state.finished is None or (e.host, e.pid) != (state.host, state.pid)):
-        _interrupted(state)
+        _interrupted(state, e.t)
     state.run, state.name, state.model = e.run, e.name, e.model
     state.taskset, state.harness, state.runtime = e.taskset, e.harness, e.runtime
     state.host, state.pid, state.total = e.host, e.pid, max(e.total, len(state.rollouts))
@@ -75,11 +75,11 @@ def _started(state: RunState, e: ev.RunStarted) -> None:
     state.paused = False
 
 
-def _interrupted(state: RunState) -> None:
+def _interrupted(state: RunState, t: float) -> None:
     """Another engine carries on: what the one before had in hand ended with it, its sandboxes perhaps not."""
     for rollout in state.rollouts.values():
         if rollout.status == "active" or rollout.command:
-            fold_rollout.interrupt(state, rollout)
+            fold_rollout.interrupt(state, rollout, t)
             _touch(state, rollout)
     for command in state.commands:
         if command.status == "accepted":

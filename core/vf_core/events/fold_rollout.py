@@ -61,11 +61,11 @@ def begin(
     r.last_progress = t
 
 
-def interrupt(state: RunState, r: RolloutView) -> None:
-    """The engine that ran `r` is gone: an attempt without a result is to be tried again."""
+def interrupt(state: RunState, r: RolloutView, t: float) -> None:
+    """The engine that ran `r` is known at `t` to be gone: an attempt without a result is to be tried again."""
     r.command = ""
     if r.status == "active":
-        _quiet(r, r.last_progress)
+        _quiet(r, t)
         set_status(state, r, "queued")
         if r.attempts and not r.attempts[-1].outcome:
             r.attempts[-1].outcome = "interrupted"
