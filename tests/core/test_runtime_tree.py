@@ -110,6 +110,24 @@ async def test_asked_before_it_is_made(tmp_path):
     assert Path(f"{said}2").read_text() == "TERM\n"
 
 
+async def test_each_is_asked_once():
+    box = local_box(grace=30)
+    await box.start()
+    trap = "trap 'echo asked' TERM; echo up; until [ -e go ]; do sleep 0.05; done"
+    for command in (trap, f'bash -c "{trap}" & wait', f'setsid bash -c "{trap}" & wait'):
+        await box.run_background(["bash", "-c", command])
+    log = Path(box.directory, "background.log")
+    await until(lambda: log.exists() and log.read_text().count("up") == 3)
+    stop = asyncio.ensure_future(box.stop_confirmed())
+    await until(lambda: log.read_text().count("asked") >= 3)
+    for _ in range(3):
+        await census.census().count()
+    said = log.read_text()
+    box.force()
+    await stop
+    assert said.count("asked") == 3
+
+
 @pytest.mark.parametrize("when", ["before", "during"])
 async def test_force_skips_the_grace_period(when):
     box = local_box(grace=300)

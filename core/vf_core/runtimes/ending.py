@@ -33,20 +33,23 @@ async def end(
     `own` are the programs that were started, `members` finds what they started in turn. When nobody runs, this is
     one look at the process table.
     """
+    # Each is asked once: a program may take a second request for an order to drop everything.
+    asked: set[tuple[int, int]] = set()
+    running = {process.pid for process in own if process.exit_code is None}
     try:
-        if any(process.exit_code is None for process in own):
+        if running:
             # While their parents live, whose everybody is can still be seen.
-            await census().count()
+            left = members(await census().count())
+            asked = {(proc.pid, proc.start) for proc in left if proc.group in running}
     finally:
         for process in own:
             process.signal_group(signal.SIGTERM)
     deadline = time.monotonic() + grace
-    asked: set[tuple[int, int]] = set()
     look = 0
     while True:
-        running = {process.ended for process in own if process.exit_code is None}
-        if running:
-            await _first(running, forced, min(_pause(look), deadline - time.monotonic()))
+        ends = {process.ended for process in own if process.exit_code is None}
+        if ends:
+            await _first(ends, forced, min(_pause(look), deadline - time.monotonic()))
         left = members(await census().count())
         if not left and all(process.exit_code is not None for process in own):
             return []
