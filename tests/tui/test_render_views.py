@@ -167,6 +167,17 @@ def test_what_the_header_tells() -> None:
     assert "model 3" in lines[2]
 
 
+def test_a_sandbox_that_was_only_asked_to_go_is_not_stopping_for_ever() -> None:
+    story = Story()
+    story.say(ev.RunStarted, 0, run="r", name="r", total=1)
+    Rollout(story, "x", 0, "x").begin(1).box(1, "starting").box(1, "live").box(2, "stopping").box(3, "sent")
+    state = fold(story.events)
+    since = state.now
+    for later, words in ((1, "stopping 1"), (60, "1 unconfirmed")):
+        now = since + later
+        assert words in text(header.header(state, header.survey(state, now), 140, 3, now)[2])
+
+
 def test_the_bar_has_three_parts_and_no_rest() -> None:
     state = gallery()
     for cells in (6, 10, 37, 60):

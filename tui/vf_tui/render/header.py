@@ -16,6 +16,8 @@ from vf_tui.safe_text import cell
 
 _GOING = (State.STOPPING, State.SENT, State.CHECKING)
 _DOUBT = (State.SURVIVED, State.UNKNOWN)
+_PASSING = 3.0
+"""Seconds after which a sandbox that was only asked to go counts as unconfirmed: nobody seeks proof by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,11 @@ def survey(state: RunState, now: float, stall: float = STALL_SECONDS) -> Survey:
         box = state.sandboxes.get(name)
         if box is None:
             continue
-        if box.state in _GOING and not state.over:
+        asked = box.state is State.SENT and now - box.since >= _PASSING
+        if box.state in _GOING and not asked and not state.over:
             stopping += 1
             oldest = box.since if oldest is None else min(oldest, box.since)
-        elif box.state in _DOUBT or state.over:
+        elif box.state in _DOUBT or asked or state.over:
             doubt += 1
     return Survey(tuple(waits.most_common(4)), stopping, oldest, doubt, stalled)
 
