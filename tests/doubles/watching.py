@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +21,25 @@ from vf_tui.screens.confirm import Dialog
 
 
 class Hands:
-    """A clock for keys: each press of a person comes a second after the one before."""
+    """A clock for keys: the real one, ahead by `t` seconds: each press of a person comes a second after the one
+    before, however late it is handled. It stands still while `held`."""
 
     def __init__(self) -> None:
-        self.t = 1_000.0
+        self.t = 0.0
+        self._held: float | None = None
 
     def __call__(self) -> float:
-        return self.t
+        return self.t + (time.monotonic() if self._held is None else self._held)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """No time passes, however slow the machine."""
+        self._held = time.monotonic()
+        try:
+            yield
+        finally:
+            self.t += self._held - time.monotonic()
+            self._held = None
 
 
 @dataclass
@@ -58,9 +70,10 @@ class Watching:
 
     async def burst(self, *keys: str) -> None:
         """Keys at once, as an unbracketed paste sends them."""
-        for key in keys:
-            self.app.post_message(events.Key(key, key if len(key) == 1 else None))
-        await self.pilot.pause()
+        with self.hands.held():
+            for key in keys:
+                self.app.post_message(events.Key(key, key if len(key) == 1 else None))
+            await self.pilot.pause()
 
     async def settle(self) -> None:
         """Everything told so far has been drawn."""
