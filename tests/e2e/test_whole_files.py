@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,15 @@ SCRIPT = "echo x > made; mkdir -p d/e; ln -s /etc d/link; touch $TMPDIR/agent-$$
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    """A user whose temporary and runtime directories are below the home, too."""
-    home = Home(tmp_path)
-    for name, variable in (("tmp", "TMPDIR"), ("run", "XDG_RUNTIME_DIR")):
-        (tmp_path / name).mkdir(mode=0o700)
-        home.env[variable] = str(tmp_path / name)
-    yield home
-    home.stop_all()
+def home() -> Iterator[Home]:
+    """A user whose temporary and runtime directories are below the home, too: a short one, as sockets need."""
+    with tempfile.TemporaryDirectory(prefix="vf-", dir="/tmp", ignore_cleanup_errors=True) as path:
+        home = Home(Path(path))
+        for name, variable in (("tmp", "TMPDIR"), ("run", "XDG_RUNTIME_DIR")):
+            (home.path / name).mkdir(mode=0o700)
+            home.env[variable] = str(home.path / name)
+        yield home
+        home.stop_all()
 
 
 def left(home: Home) -> dict[str, list[str]]:
