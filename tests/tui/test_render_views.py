@@ -161,9 +161,8 @@ def test_what_the_header_tells() -> None:
     assert "6/16 done" in lines[1]
     assert "7 active" in lines[1]
     assert "ETA" in lines[1]
-    assert "2 unconfirmed" in lines[2]
+    assert "3 unconfirmed" in lines[2]
     assert "1 stalled" in lines[2]
-    assert "stopping 1 · oldest 40 s" in lines[2]
     assert "model 3" in lines[2]
 
 
