@@ -132,7 +132,7 @@ async def test_the_header_has_the_last_word_when_the_run_ends_within_a_second() 
         header = app.query_one(RunHeader)
         header.show(state, NOW)
         await pilot.pause()
-        assert "stopping 1" in app.drawn()
+        assert "3 unconfirmed" in app.drawn()
         for name in ("vf-l1-1", "vf-l2-1"):
             state.sandboxes[name].state = State.GONE
             state.unconfirmed.discard(name)
