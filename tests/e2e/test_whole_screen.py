@@ -162,7 +162,7 @@ def test_t01_an_interrupted_screen_cleans_up_whatever_comes_next(home: Home, fir
             confirm(term, "cleaning up, then leaving")
             term.kill(signal.SIGTERM)
         term.wait_for("stopping the run and cleaning up")
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             term.kill(number)
         term.send("\x03\x03")
         term.wait_for("nothing is cut short")

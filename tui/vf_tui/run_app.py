@@ -6,6 +6,7 @@ import asyncio
 import faulthandler
 import logging
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -57,8 +58,9 @@ def run_app(
     """Show `link`'s run (None: the list of runs) until the user leaves; the exit code.
 
     0 when the user left a run that goes on, what the run ended with when it is over, 128 + n when a signal (or
-    1, a hang-up) ended the screen, 1 when the screen failed. `embedded`: the engine lives in this process: the
-    caller stops it when this returns. Only the main thread may call this. Raises `NoTerminalError`.
+    1, a hang-up) ended the screen, 1 when the screen failed. `embedded`: the engine lives in this process; the
+    caller stops it when this returns, and no signal ends the process meanwhile. Only the main thread may call this.
+    Raises `NoTerminalError`.
     """
     asked = settings.slow if slow is None and settings is not None else slow
     slow = wants_slow(asked)
@@ -97,9 +99,22 @@ def _run(app: VfTuiApp, *, mouse: bool, embedded: bool) -> int:
     finally:
         last.cancel()
         remove_signal_handlers(loop)
+        if embedded:
+            _hold_signals()
         _cancel_rest(loop)
         asyncio.set_event_loop(None)
         loop.close()
+
+
+def _hold_signals() -> None:
+    """From here on what would end the process is only answered: an engine in it has yet to clean up."""
+
+    def held(*_: object) -> None:
+        with suppress(OSError):
+            os.write(2, b"still cleaning up; nothing is cut short\n")
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, held)
 
 
 class _LastResort:

@@ -222,14 +222,10 @@ def on_screen(start: Callable[[], Launched], about: Description, how: How) -> in
 
 def _end_embedded(launched: Launched) -> None:
     """The engine ends with this process: wait until it has cleaned up, whatever keys are pressed meanwhile."""
-    import signal
-
     if launched.ended(0.5):
         return
     launched.interrupt("SIGTERM")
     notice("stopping the run and cleaning up")
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: notice("still cleaning up; nothing is cut short"))
     while not launched.ended(1.0):
         pass
 
