@@ -7,9 +7,10 @@ lacks only its newline.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from vf_core.trace.torn import mend
 
 CHUNK = 1 << 20
 
@@ -70,49 +71,11 @@ def is_whole(line: bytes) -> bool:
 def repair(path: Path) -> Path | None:
     """Make it safe to append to `path`: what is torn is set aside in a file beside it, whose path is returned.
 
-    A last line that lacks only its newline gets it. None when nothing was torn, or there is no file. Only for
-    the one process that writes. Raises OSError when the file cannot be read or written.
+    None when nothing was torn, or there is no file. Only for the one process that writes. Raises OSError when the
+    file cannot be read or written.
     """
     try:
-        file = path.open("r+b")
+        done = mend(path, is_whole)
     except FileNotFoundError:
         return None
-    with file:
-        end = _last_newline(file.fileno()) + 1
-        file.seek(end)
-        rest = file.read()
-        if not rest:
-            return None
-        if is_whole(rest):
-            file.write(b"\n")
-            return None
-        aside = _set_aside(path, rest)
-        file.truncate(end)
-        os.fsync(file.fileno())
-        return aside
-
-
-def _last_newline(fd: int) -> int:
-    """Where the last newline is; -1 when there is none."""
-    end = os.fstat(fd).st_size
-    while end > 0:
-        start = max(0, end - CHUNK)
-        found = os.pread(fd, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found
-        end = start
-    return -1
-
-
-def _set_aside(path: Path, data: bytes) -> Path:
-    number = 1
-    while True:
-        aside = path.with_name(f"{path.name}.torn-{number}")
-        try:
-            fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            number += 1
-            continue
-        with open(fd, "wb") as file:
-            file.write(data)
-        return aside
+    return done.aside if done is not None else None

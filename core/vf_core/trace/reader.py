@@ -7,7 +7,6 @@ neighbours; `repair` sets a torn last line aside, so that appending is safe agai
 from __future__ import annotations
 
 import json
-import os
 import re
 from array import array
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 from vf_core.errors import RunDirError
 from vf_core.trace.layouts import episode_traces
 from vf_core.trace.record import Trace
+from vf_core.trace.torn import Repair, mend
 
 CHUNK = 1 << 20
 # How a trace's line begins here and in the release that is written for; an episode's does not.
@@ -52,15 +52,6 @@ class Torn:
     size: int
     reason: str
     last: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """What `repair` did: `size` bytes moved to the file `aside`, or (None) a missing newline added."""
-
-    path: Path
-    aside: Path | None
-    size: int
 
 
 def read_records(path: Path) -> Iterator[ReadRecord | Torn]:
@@ -108,62 +99,16 @@ def _parse(body: bytes) -> list[dict[str, Any]]:
 
 
 def repair(path: Path) -> Repair | None:
-    """Make appending to `path` safe: a torn last line goes to `<name>.torn-<n>`, a missing newline is added.
-
-    Nothing is done to anything else. Returns None when the file is well as it is. Raises OSError.
-    """
-    with path.open("r+b") as file:
-        start, tail = _last_line(file.fileno())
-        if not tail:
-            return None
-        ends = tail.endswith(b"\n")
-        try:
-            if tail.strip():
-                _parse(tail.rstrip(b"\r\n"))
-        except ValueError:
-            aside = _set_aside(path, tail)
-            file.truncate(start)
-            os.fsync(file.fileno())
-            return Repair(path, aside, len(tail))
-        if ends:
-            return None
-        file.seek(0, os.SEEK_END)
-        file.write(b"\n")
-        return Repair(path, None, 0)
+    """Make appending to `path` safe; see `torn.mend`. A line that holds no trace record is torn. Raises OSError."""
+    return mend(path, _is_record)
 
 
-def _last_line(fd: int) -> tuple[int, bytes]:
-    """Where the last line begins, and its bytes, its newline included."""
-    start = os.fstat(fd).st_size
-    parts: list[bytes] = []
-    while start:
-        step = min(CHUNK, start)
-        chunk = os.pread(fd, step, start - step)
-        # The newline that ends the last line is not the one that begins it.
-        cut = chunk.rfind(b"\n", 0, len(chunk) - (not parts))
-        if cut >= 0:
-            parts.append(chunk[cut + 1 :])
-            start -= step - cut - 1
-            break
-        parts.append(chunk)
-        start -= step
-    return start, b"".join(reversed(parts))
-
-
-def _set_aside(path: Path, tail: bytes) -> Path:
-    number = 1
-    while True:
-        aside = path.with_name(f"{path.name}.torn-{number}")
-        try:
-            fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except FileExistsError:
-            number += 1
-            continue
-        with os.fdopen(fd, "wb") as file:
-            file.write(tail)
-            file.flush()
-            os.fsync(file.fileno())
-        return aside
+def _is_record(line: bytes) -> bool:
+    try:
+        _parse(line)
+    except ValueError:
+        return False
+    return True
 
 
 class TraceIndex:

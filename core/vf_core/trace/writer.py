@@ -17,8 +17,9 @@ from typing import Any
 
 from vf_core.errors import RunDirError
 from vf_core.trace.plain import plain
-from vf_core.trace.reader import Repair, repair
+from vf_core.trace.reader import repair
 from vf_core.trace.record import Trace
+from vf_core.trace.torn import Repair
 
 FILE_MODE = 0o600
 
