@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import openai
 import pytest
 
 from doubles import upstream as up
 from doubles.intercepted import HELLO, MODEL, Rig, rig
 from vf_core.interception import Limits, Session
-
-openai = pytest.importorskip("openai")
 
 
 def sdk(r: Rig, session: Session, **settings: Any) -> Any:
