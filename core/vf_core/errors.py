@@ -51,6 +51,10 @@ class LinkError(VfError):
     """An engine could not be reached, or refused what it was asked."""
 
 
+class EngineSilentError(LinkError):
+    """An engine is there but does not answer: it is paused or overloaded. Trying again may help."""
+
+
 class RunDirError(VfError):
     """A run directory could not be read or written."""
 

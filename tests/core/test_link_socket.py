@@ -16,12 +16,13 @@ from doubles.event_streams import without_live
 from doubles.fake_engine import FakeEngine
 from doubles.records import record
 from doubles.viewers import Viewer
-from vf_core.errors import LinkError
+from vf_core.errors import EngineSilentError, LinkError
 from vf_core.events import types as ev
 from vf_core.events.fold import fold
 from vf_core.events.journal import JournalWriter, read_journal
 from vf_core.link import server as serving
 from vf_core.link import socket as viewing
+from vf_core.link.base import Silent
 from vf_core.link.server import SocketServer, pieces
 from vf_core.link.socket import SocketLink
 from vf_core.link.wire import PROTOCOL, frame
@@ -379,6 +380,32 @@ async def test_n04_a_paused_engine_is_reported_busy_and_left_alone(
         monkeypatch.setattr(viewing, "ANSWER", 20)
         link = SocketLink(started.socket)
         await link.connect()
+        await link.close()
+    finally:
+        started.process.kill()
+        started.process.wait()
+
+
+async def test_n04_an_engine_that_falls_silent_is_told_and_waited_for(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(viewing, "ASK", 0.05)
+    monkeypatch.setattr(viewing, "ANSWER", 5.0)
+    started = await asyncio.to_thread(engine_process.start, run_dir, rate=20)
+    try:
+        link, late = SocketLink(started.socket), SocketLink(started.socket)
+        await link.connect()
+        said = (batch async for batch in link.batches() if isinstance(batch, Silent))
+        started.process.send_signal(signal.SIGSTOP)
+        monkeypatch.setattr(viewing, "ANSWER", 0.3)
+        assert await asyncio.wait_for(anext(said), 20) == Silent()
+        with pytest.raises(EngineSilentError):
+            await late.connect()
+        started.process.send_signal(signal.SIGCONT)
+        assert await asyncio.wait_for(anext(said), 20) == Silent(over=True)
+        monkeypatch.setattr(viewing, "ANSWER", 20)
+        await late.connect()
+        await late.close()
         await link.close()
     finally:
         started.process.kill()

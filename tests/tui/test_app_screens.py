@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from textual.widgets import Input
 from doubles.fake_engine import FakeEngine
 from doubles.watching import Watching, started, watching
 from vf_core.config.paths import config_dir, state_dir
+from vf_core.errors import EngineSilentError
 from vf_core.events import types as ev
-from vf_core.link.base import Link, Lost
+from vf_core.events.state import RunState
+from vf_core.link.base import Link, Lost, Silent
 from vf_core.runs.engine_file import Standing
 from vf_core.runs.find import RunSummary
 from vf_tui.actions import ACTIONS, SCOPES, in_scope
@@ -277,6 +280,42 @@ class LosingLink:
             if self.die:
                 yield Lost("engine pid 4242 on devbox died at 14:03:07")
                 return
+
+
+class SilentLink(LosingLink):
+    """A link whose engine does not answer at first, then does, and falls silent again when told to."""
+
+    tries = 0
+    silent = False
+
+    async def connect(self) -> RunState:
+        self.tries += 1
+        if self.tries < 3:
+            await asyncio.sleep(0.2)
+            raise EngineSilentError("nobody answers")
+        return await self._inner.connect()
+
+    async def batches(self) -> object:
+        async for batch in self._inner.batches():
+            yield batch
+            yield Silent(over=not self.silent)
+
+
+async def test_a_silent_engine_is_told_and_waited_for() -> None:
+    engine = started()
+    async with watching(engine) as w:
+        link = SilentLink(engine.link())
+        w.app.open_link(link)  # type: ignore[arg-type]
+        await shows(w, "ENGINE SILENT")
+        await shows(w, "still trying")
+        await w.until(lambda: w.app.bridge is not None and w.app.bridge.connected)
+        await w.until(lambda: "SILENT" not in screen_text(w))
+        link.silent = True
+        engine.step(3)
+        await shows(w, "what is shown is as it was then")
+        link.silent = False
+        engine.step(3)
+        await w.until(lambda: "SILENT" not in screen_text(w))
 
 
 async def test_a_lost_engine_is_told_and_nothing_more_can_be_asked() -> None:

@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from vf_core.errors import VfError
+from vf_core.errors import EngineSilentError, VfError
 from vf_core.events import types as ev
 from vf_core.events.fold import apply
 from vf_core.events.state import RunState
-from vf_core.link.base import Description, Events, Link, Lost, Reply, Snapshot
+from vf_core.link.base import Description, Events, Link, Lost, Reply, Silent, Snapshot
 from vf_tui.notable import KEPT, Note, note_of, notes_of
 
 HELPING = 400
@@ -27,7 +27,8 @@ class Bridge:
     """One open run. `changed` collects ids of rollouts until `take_changed`; `notes` is the notable events' log,
     `notes_seen` counts all ever added; `fresh` counts snapshots, so that a reader knows to start over.
 
-    `lost` says why the engine can't be reached any more ("" while it can).
+    `lost` says why the engine can't be reached any more ("" while it can). `silent_since`: since when an engine that
+    is there has not answered; None while it does.
     """
 
     def __init__(self, link: Link, *, clock: Callable[[], float] = time.time) -> None:
@@ -36,6 +37,7 @@ class Bridge:
         self.on_change: Callable[[], None] = lambda: None
         self.connected = False
         self.lost = ""
+        self.silent_since: float | None = None
         self.fresh = 0
         self.notes: deque[Note] = deque(maxlen=KEPT)
         self.notes_seen = 0
@@ -70,7 +72,7 @@ class Bridge:
     async def run(self) -> None:
         """Connect and follow until the link is closed. A link that can't be had is told in `lost`."""
         try:
-            self._take(await self.link.connect())
+            self._take(await self._connect())
             self._live = self.about.alive
             self.connected = True
             self.on_change()
@@ -80,12 +82,32 @@ class Bridge:
                         self._take(batch.state)
                     case Events():
                         await self._fold(batch.events)
+                    case Silent():
+                        self._silent(not batch.over)
                     case Lost():
                         self._engine_lost(batch)
                 self.on_change()
         except VfError as e:
             self.lost = str(e)
             self.on_change()
+
+    async def _connect(self) -> RunState:
+        """Connect, however long an engine that is there takes to answer."""
+        while True:
+            try:
+                state = await self.link.connect()
+            except EngineSilentError:
+                self._silent(True)
+                self.on_change()
+            else:
+                self._silent(False)
+                return state
+
+    def _silent(self, silent: bool) -> None:
+        if not silent:
+            self.silent_since = None
+        elif self.silent_since is None:
+            self.silent_since = self._clock()
 
     def _take(self, state: RunState) -> None:
         """Start over from a snapshot."""
@@ -124,6 +146,7 @@ class Bridge:
             self.lost = lost.reason
             self._add_notes([Note(self._clock(), "error", f"engine lost: {lost.reason}")])
         self._live = False
+        self._silent(False)
 
     def take_changed(self) -> set[str]:
         """The rollouts that changed since the last call."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from vf_core.events import types as ev
 from vf_core.events.fold import apply
 from vf_core.events.state import RunState
-from vf_core.link.base import Events, Link, Snapshot
+from vf_core.link.base import Events, Link, Silent, Snapshot
 from vf_core.runtimes.lifecycle import State
 from vf_tui.commands.console import emit, notice, say
 from vf_tui.facts import rollout_facts
@@ -95,6 +95,12 @@ async def watch(link: Link, state: RunState, reporter: Reporter, *, from_start: 
                 apply(state, event)
                 reporter.happened(event, state)
             state.changed.clear()
+        elif isinstance(batch, Silent):
+            notice(
+                "the engine answers again"
+                if batch.over
+                else "the engine does not answer: it is paused or overloaded"
+            )
         else:
             lost = batch.reason or "it ended without a word"
     return Watched(state)

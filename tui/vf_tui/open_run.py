@@ -96,6 +96,12 @@ class OpenRun:
         bridge = self.bridge
         if bridge is None:
             return ""
+        if bridge.silent_since is not None:
+            who = f"pid {pid}, " if (pid := bridge.about.pid or bridge.state.pid) else ""
+            shown = "what is shown is as it was then" if bridge.connected else "still trying"
+            return (
+                f"ENGINE SILENT ({who}since {timefmt.at(bridge.silent_since)}): paused or overloaded; {shown}"
+            )
         if not bridge.connected:
             return f"NO ENGINE · {bridge.lost}" if bridge.lost else ""
         reason = bridge.lost

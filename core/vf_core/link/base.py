@@ -25,6 +25,7 @@ __all__ = [
     "Link",
     "Lost",
     "Reply",
+    "Silent",
     "Snapshot",
 ]
 
@@ -54,7 +55,14 @@ class Lost:
     clean: bool = False
 
 
-Batch = Snapshot | Events | Lost
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """The engine is there but does not answer any more (`over`: it does again): it is paused or overloaded."""
+
+    over: bool = False
+
+
+Batch = Snapshot | Events | Lost | Silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +117,7 @@ class Link(Protocol):
         """The state as it stands; batches continue from there.
 
         Raises:
+            EngineSilentError: It does not answer; this may be called again.
             LinkError: There is no engine to talk to, or it refused.
         """
 

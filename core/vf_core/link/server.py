@@ -205,6 +205,8 @@ class _Viewer:
                 self._feed.watch(set(_strings(request.get("rollouts"))))
             elif kind == "resync" and self._feed is not None:
                 self._feed.resync()
+            elif kind == "ping":
+                self._write("pong")
             elif kind == "command":
                 self._start(self._command(request))
             elif kind == "trace":

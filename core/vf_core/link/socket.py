@@ -14,19 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from vf_core import __version__
-from vf_core.errors import LinkError
+from vf_core.errors import EngineSilentError, LinkError
 from vf_core.events import types as ev
 from vf_core.events.codec import from_record
 from vf_core.events.command import Reply
 from vf_core.events.snapshot import Loading
 from vf_core.events.state import RunState
-from vf_core.link.base import Batch, Description, Events, Lost, Snapshot
+from vf_core.link.base import Batch, Description, Events, Lost, Silent, Snapshot
 from vf_core.link.file import FileLink
 from vf_core.link.traces import Traces
 from vf_core.link.wire import FRAME_LIMIT, PROTOCOL, check_path, check_peer, frame, parse
 
 ANSWER = 5.0
 """Seconds an engine has to answer before it counts as busy."""
+ASK = 3.0
+"""Seconds without a word after which an engine is asked whether it is there; `ANSWER` after that it is silent."""
 AHEAD = 32
 """Batches that wait for a screen; then they are dropped, and it gets a fresh snapshot."""
 
@@ -61,6 +63,9 @@ class SocketLink:
         self._records: dict[int, tuple[list[str], asyncio.Future[dict[str, Any] | None]]] = {}
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._minding: asyncio.Task[None] | None = None
+        self._heard = 0.0
+        self._spoke = asyncio.Event()
         self._file: FileLink | None = None
         self._seq = 0
         self._over = False
@@ -76,7 +81,9 @@ class SocketLink:
             async with asyncio.timeout(ANSWER):
                 reader = await self._greet()
         except TimeoutError as e:
-            raise LinkError(
+            if self._writer is not None:
+                self._writer.close()
+            raise EngineSilentError(
                 f"the engine at {self.path} does not answer: it is paused or overloaded",
                 hint="it may be waited for; nothing was started in its place",
             ) from e
@@ -84,12 +91,14 @@ class SocketLink:
             assert self._file is not None  # noqa: S101
             self._description = self._file.describe()
             return await self._file.connect()
+        self._heard = asyncio.get_running_loop().time()
         self._reading = asyncio.create_task(self._read(reader))
         first = await self._arrived.get()
         if isinstance(first, Lost):
             raise LinkError(first.reason)
         assert isinstance(first, Snapshot)  # noqa: S101
         self._deliver(first)
+        self._minding = asyncio.create_task(self._mind())
         return first.state
 
     async def _greet(self) -> asyncio.StreamReader | None:
@@ -150,9 +159,10 @@ class SocketLink:
         if self._writer is not None and not self._writer.is_closing():
             self._send("bye")
             self._writer.close()
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
+        tasks = [task for task in (self._reading, self._minding) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._arrived.put_nowait(Lost("closed", clean=True))
 
     def describe(self) -> Description:
@@ -186,7 +196,7 @@ class SocketLink:
             for event in batch.events:
                 if isinstance(event, ev.RunStarted | ev.RunFinished):
                     self._over = isinstance(event, ev.RunFinished)
-        elif self._dir is not None:
+        elif isinstance(batch, Lost) and self._dir is not None:
             self._file = FileLink.after(self._dir, self._seq, over=self._over, traces=self._traces)
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
@@ -194,6 +204,8 @@ class SocketLink:
         try:
             while True:
                 got = parse(await reader.readuntil())
+                self._heard = asyncio.get_running_loop().time()
+                self._spoke.set()
                 if got["frame"] == "bye":
                     lost = Lost(str(got.get("reason")), clean=True)
                     break
@@ -204,9 +216,30 @@ class SocketLink:
             lost = Lost(f"the engine said something that makes no sense: {e}")
         self._lost, self.read_only = lost.reason, True
         self._fail(lost.reason)
+        if self._minding is not None:
+            self._minding.cancel()
         if self._writer is not None:
             self._writer.close()
         self._arrived.put_nowait(lost)
+
+    async def _mind(self) -> None:
+        """Tell when the engine falls silent, and when it speaks again: a quiet run looks the same otherwise."""
+        loop = asyncio.get_running_loop()
+        while True:
+            heard = self._heard
+            await asyncio.sleep(max(0.0, heard + ASK - loop.time()))
+            if self._heard > heard:
+                continue
+            self._send("ping")
+            # Two waits: of a process that was itself suspended the first is over at once, its mail unread.
+            for _ in range(2):
+                await asyncio.sleep(ANSWER / 2)
+            if self._heard > heard:
+                continue
+            self._arrived.put_nowait(Silent())
+            self._spoke.clear()
+            await self._spoke.wait()
+            self._arrived.put_nowait(Silent(over=True))
 
     def _take(self, got: dict[str, Any]) -> None:
         kind = got["frame"]

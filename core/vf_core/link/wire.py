@@ -4,10 +4,10 @@ The first frame each side sends is `hello`; its fields `frame`, `protocol`, `ver
 any two versions can at least tell each other apart.
 
     viewer → engine   hello(protocol, version, read_only, by), watch(rollouts), command(id, name, targets, args),
-                      trace(id, rollout, attempt), resync, bye
+                      trace(id, rollout, attempt), resync, ping, bye
     engine → viewer   hello(protocol, version, host, pid, run, name, dir, read_only) or refused(protocol, version,
                       reason, dir), part(data, first, last), events(events), reply(id, …), trace(id, text, more,
-                      found), bye(reason)
+                      found), pong, bye(reason)
 """
 
 from __future__ import annotations
