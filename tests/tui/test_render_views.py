@@ -196,6 +196,13 @@ def test_paused_stopping_and_over_are_said() -> None:
     # What was not proven gone when the engine said its last word stays in doubt.
     assert header.survey(state, NOW).unconfirmed == len(state.unconfirmed)
     assert "completed" in text(header.header(state, header.Survey(), 140, 3, NOW)[0])
+    state.status, state.message, state.totals.stopped = "failed", "cannot write to /x: No space left", 4
+    lines = [text(line) for line in header.header(state, header.Survey(), 140, 3, NOW)]
+    assert "4 stopped" in lines[1]
+    assert "cannot write to /x: No space left" in lines[2]
+    assert "cannot write to /x: No sp…" in text(
+        header.header(state, header.Survey(unconfirmed=3), 46, 3, NOW)[2]
+    )
 
 
 def test_time_left_is_a_range_that_narrows() -> None:

@@ -16,6 +16,8 @@ from vf_tui.safe_text import cell
 
 _GOING = (State.STOPPING, State.SENT, State.CHECKING)
 _DOUBT = (State.SURVIVED, State.UNKNOWN)
+_SENTENCE = 24
+"""Cells below which what is left of a sentence says nothing."""
 _PASSING = 3.0
 """Seconds after which a sandbox that was only asked to go counts as unconfirmed: nobody seeks proof by itself."""
 
@@ -135,11 +137,14 @@ def _elapsed(state: RunState, now: float) -> str:
 
 
 def _join(parts: Iterable[Sequence[Segment]], room: int, gap: str = "   ") -> list[Segment]:
-    """`parts` side by side: whole ones, the first first, as far as `room` goes."""
+    """`parts` side by side: whole ones, the first first, as far as `room` goes. Too long a sentence is cut."""
     out: list[Segment] = []
-    for part in parts:
-        need = line_width(part) + (len(gap) if out else 0)
-        if part and need <= room:
+    for whole in parts:
+        part = whole
+        between = len(gap) if out else 0
+        if part and line_width(part) + between > room >= between + _SENTENCE and len(part) == 1:
+            part = [(cut(part[0][0], room - between), part[0][1])]
+        if part and (need := line_width(part) + between) <= room:
             out += [(gap, ""), *part] if out else list(part)
             room -= need
     return out
@@ -180,6 +185,8 @@ def _counts(state: RunState) -> list[Line]:
         out.append(((f"{t.error} failed", "error"),))
     if t.declined:
         out.append(((f"{t.declined} declined", "warn"),))
+    if t.stopped:
+        out.append(((f"{t.stopped} stopped", "dim"),))
     if left > 0:
         out.append(((f"{left}", "text"), (" left", "dim")))
     return out
@@ -201,6 +208,8 @@ def trouble(state: RunState, found: Survey, now: float) -> list[Line]:
         out.append(((f"launching paused{': ' + why if why else ''}", "warn"),))
     if state.status == "stopping" and state.stop_reason:
         out.append(((f"stopping: {cell(state.stop_reason, 60)}", "warn"),))
+    if state.over and state.message and state.status != "completed":
+        out.append(((cell(state.message, 160), "error" if state.status == "failed" else "dim"),))
     return out
 
 
