@@ -126,8 +126,7 @@ class Attempt:
             self._record_failure(self._work.exception())
         if self.stop_reason is not None:
             self.trace.stop("user_stopped")
-        self.trace.is_completed = True
-        self.trace.split_generation()
+        self.trace.finish()
         return self._result()
 
     async def stop(self, reason: str = "stopped") -> None:

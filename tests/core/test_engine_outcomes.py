@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from doubles.engine_kit import run_whole, script_config
+from doubles.engine_kit import engine_kit, run_whole, script_config
 from vf_core.events import types as ev
 from vf_core.events.fold import fold
 from vf_core.events.journal import read_journal
@@ -140,3 +140,16 @@ async def test_output_is_kept_byte_for_byte(tmp_path: Path) -> None:
     kit, _ = await run_whole(script_config(tmp_path, [r"printf 'a\xff\x00b'; printf err >&2"]))
     assert kit.run_dir.stdout_log("0000-0", 1).read_bytes() == b"a\xff\x00b"
     assert kit.run_dir.stderr_log("0000-0", 1).read_bytes() == b"err"
+
+
+async def test_output_that_cannot_be_kept_is_told_once_and_costs_nothing_else(tmp_path: Path) -> None:
+    config = script_config(tmp_path, ["echo a; touch solved"] * 3, max_concurrent=1)
+    async with engine_kit(config) as (kit, run):
+        kit.run_dir.logs.rename(tmp_path / "elsewhere")
+        kit.run_dir.logs.write_text("not a directory")
+        assert await run == 0
+    warnings = [e.message for e in kit.of(ev.Log) if e.level == "warning"]
+    assert len(warnings) == 1
+    assert "goes on without it" in warnings[0]
+    assert kit.state.totals.completed == 3
+    assert len(kit.records()) == 3

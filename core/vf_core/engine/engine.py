@@ -43,6 +43,7 @@ class Engine:
         self.close_reason = ""
         self._interrupted = False
         self._broken: str | None = None
+        self._output_lost = False
         self._unreachable: set[str] = set()
         self._watched: frozenset[str] = frozenset()
         self._viewers = 0
@@ -267,6 +268,14 @@ class Engine:
             self._wake.clear()
             await self._wake.wait()
         return self.busy
+
+    def cannot_keep_output(self, error: OSError) -> None:
+        """Output is not kept from here on; the results are not in danger, so the run goes on."""
+        if self._output_lost:
+            return
+        self._output_lost = True
+        what = f"programs' output can't be written to {self.run_dir.logs}: {error.strerror or error}"
+        self.publish(ev.Log(level="warning", message=f"{what}; the run goes on without it"))
 
     def cannot_write(self, error: Exception) -> None:
         """Results can't be kept: launch nothing more, and end what runs."""

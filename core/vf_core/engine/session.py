@@ -59,8 +59,11 @@ class EngineSession:
                 on_error=engine.cannot_write,
             )
             stack.push_async_callback(recorder.close)
-            yield EngineSession(engine, server.path if server else None)
-            bus.close()
+            run_dir.on_output_error = engine.cannot_keep_output
+            try:
+                yield EngineSession(engine, server.path if server else None)
+            finally:
+                bus.close()
 
     async def run(self) -> int:
         """Run to the end; the exit code."""
