@@ -159,6 +159,15 @@ def test_what_was_at_work_when_the_engine_died_counts_as_unconfirmed(tmp_path: P
         assert found.unconfirmed == unconfirmed
 
 
+def test_nothing_is_waited_for_that_is_not_a_file(tmp_path: Path) -> None:
+    run = tmp_path / "name" / "run"
+    run.mkdir(parents=True)
+    for name in ("engine.json", "events.jsonl", "traces.jsonl", "config.toml"):
+        os.mkfifo(run / name)
+    (found,) = find_runs([tmp_path])
+    assert not found.known
+
+
 def test_a_copy_of_a_live_runs_directory_is_not_live(tmp_path: Path) -> None:
     run, _ = made(tmp_path, standing=RUNNING)
     copy = shutil.copytree(run.path, tmp_path / "copy")

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vf_core.runs.layout import write_private
+from vf_core.runs.layout import open_regular, write_private
 from vf_core.runs.liveness import Liveness, Whereabouts, here, process_lives, process_start
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def write_engine_info(path: Path, info: EngineInfo) -> None:
 def read_engine_info(path: Path) -> EngineInfo | None:
     """What the file at `path` says; None when there is none, or it is not one of these."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = json.loads(file.read(_LIMIT))
         standing = _known(Standing, data.pop("standing", {}))
         info = _known(EngineInfo, data)

@@ -6,14 +6,16 @@ hold what models and programs said.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
+import stat
 import tempfile
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from vf_core.errors import RunDirError
 from vf_core.text import slug
@@ -137,6 +139,15 @@ def make_private_dirs(path: Path) -> None:
             missing.mkdir(mode=0o700, exist_ok=True)
     if not path.is_dir():
         raise NotADirectoryError(20, "not a directory", str(path))
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """The file at `path`, to be read; never a FIFO, which would be waited for, or a device. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return open(fd, "rb")
 
 
 def write_private(path: Path, data: bytes) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vf_core.runs.layout import open_regular
+
 
 @dataclass(frozen=True, slots=True)
 class Outline:
@@ -25,7 +27,7 @@ def outline(run_dir: Path) -> Outline:
     """What the config in `run_dir` says, in the current or the older layout."""
     name = run_dir.absolute().parent.name
     try:
-        with (run_dir / "config.toml").open("rb") as file:
+        with open_regular(run_dir / "config.toml") as file:
             config: Any = tomllib.load(file)
     except (OSError, ValueError):
         return Outline(name)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from vf_core.events.background import Background
+from vf_core.runs.layout import open_regular
 
 URGENT = 1 << 20
 """Bytes waiting for the disk at which it is not waited for more of them."""
@@ -240,7 +241,7 @@ class OutputReader:
         """A reader of the last `size` bytes and what follows, beginning with a whole line where there is one."""
         reader = cls(path)
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 end = file.seek(0, os.SEEK_END)
                 start = max(0, end - size)
                 if start:
@@ -260,7 +261,7 @@ class OutputReader:
         A file that has shrunk is read from its start. Raises OSError when it cannot be read.
         """
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 if os.fstat(file.fileno()).st_size < self.offset:
                     self.offset = 0
                     self._decoder.reset()
