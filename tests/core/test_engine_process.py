@@ -14,7 +14,7 @@ import pytest
 
 from doubles.engine_kit import script_config
 from vf_core.engine.spawn import EngineHandle, start_engine
-from vf_core.errors import ConfigError
+from vf_core.errors import ConfigError, LinkError
 from vf_core.eval_config import EvalConfig
 from vf_core.events import types as ev
 from vf_core.events.fold import fold
@@ -78,6 +78,17 @@ def test_a_refused_config_starts_nothing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has no tasks"):
         start_engine(config, run_dir)
     assert run_dir.events.read_bytes() == b""
+
+
+def test_a_taskset_that_ends_the_process_is_told_as_that(tmp_path: Path) -> None:
+    def start(hook: str) -> None:
+        config = script_config(tmp_path, ["true"], hook=hook)
+        start_engine(config, RunDir.create(config.output_dir, config.run_name))
+
+    with pytest.raises(ConfigError, match="did not load: SystemExit: 3"):
+        start("load exits")
+    with pytest.raises(LinkError, match="ended before it was up, with exit code 7"):
+        start("load kills")
 
 
 @pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGINT] * 3, [signal.SIGTERM, signal.SIGINT]])

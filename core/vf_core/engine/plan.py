@@ -39,7 +39,7 @@ def make_plan(config: EvalConfig) -> Plan:
         tasks = list(taskset.select(config.num_tasks, config.shuffle, config.seed))
     except VfError:
         raise
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         raise ConfigError(
             f"taskset {env.taskset.id!r} did not load: {type(e).__name__}: {e}", key="env.taskset"
         ) from e

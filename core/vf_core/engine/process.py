@@ -47,7 +47,7 @@ def _run(run_path: Path, payload: dict[str, Any], ready: _Ready) -> int:
         log.error("%s", e)
         ready.say({"error": str(e), "kind": type(e).__name__})
         return 2
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         log.exception("the engine failed")
         ready.say({"error": f"{type(e).__name__}: {e}", "kind": "internal"})
         return 1

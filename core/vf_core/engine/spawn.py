@@ -54,13 +54,14 @@ def start_engine(config: EvalConfig, run_dir: RunDir, *, timeout: float = START_
             process.stdin.close()
         except BrokenPipeError:
             pass  # it ended already: what it said on the pipe tells why
-        answer = _read_answer(reader, timeout)
+        answer, ended = _read_answer(reader, timeout)
     finally:
         os.close(reader)
     if answer is None:
-        code = process.poll()
-        what = f"ended with exit code {code}" if code is not None else f"did not start within {timeout:g} s"
-        if code is None:
+        if ended:
+            what = f"ended before it was up{_exit_code(process)}"
+        else:
+            what = f"did not start within {timeout:g} s"
             process.terminate()
         raise LinkError(f"the engine {what}", hint=f"see {run_dir.engine_log}")
     if "error" in answer:
@@ -71,16 +72,24 @@ def start_engine(config: EvalConfig, run_dir: RunDir, *, timeout: float = START_
     return EngineHandle(int(answer["pid"]), Path(answer["socket"]), process)
 
 
-def _read_answer(fd: int, timeout: float) -> dict[str, str] | None:
-    """The engine's one line; None when it ended or time is up before."""
+def _exit_code(process: subprocess.Popen[bytes]) -> str:
+    try:
+        return f", with exit code {process.wait(timeout=10)}"
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        return ""
+
+
+def _read_answer(fd: int, timeout: float) -> tuple[dict[str, str] | None, bool]:
+    """The engine's one line (None when it ended or time is up before), and whether it closed its end."""
     deadline, data = time.monotonic() + timeout, b""
     while not data.endswith(b"\n"):
         left = deadline - time.monotonic()
         if left <= 0 or not select.select([fd], [], [], left)[0]:
-            return None
+            return None, False
         chunk = os.read(fd, 65536)
         if not chunk:
-            return None
+            return None, True
         data += chunk
     answer: dict[str, str] = json.loads(data)
-    return answer
+    return answer, False

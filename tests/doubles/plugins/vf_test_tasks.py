@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -57,6 +58,10 @@ class ScriptTasksetConfig(TasksetConfig):
 
 class ScriptTaskset(Taskset[ScriptTask, ScriptTasksetConfig]):
     def load(self) -> Iterable[ScriptTask]:
+        if self.config.hook == "load exits":
+            raise SystemExit(3)
+        if self.config.hook == "load kills":
+            os._exit(7)
         kind = GroupTask if self.config.group else ScriptTask
         return [
             kind(
