@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from doubles.traces import agent_loop, blank, reply, turn, user
 from vf_core.errors import RunDirError
 from vf_core.trace import reader
+from vf_core.trace import writer as writing
 from vf_core.trace.reader import ReadRecord, Torn, TraceIndex, read_records, repair
 from vf_core.trace.record import Trace
 from vf_core.trace.writer import TraceWriter, encode
@@ -283,3 +284,30 @@ def test_any_record_cut_anywhere(
     read = [entry for entry in read_records(path) if isinstance(entry, ReadRecord)]
     assert [entry.record for entry in read] == [json.loads(line) for line in [*lines[:complete], lines[0]]]
     assert all(isinstance(Trace.from_record(entry.record), Trace) for entry in read)
+
+
+def test_x07_a_large_record_is_written_in_small_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Making a piece of JSON holds up every thread: a screen in this process, and model calls."""
+    sizes: list[int] = []
+    encoder = writing._ENCODER
+
+    class Counting:
+        def encode(self, value: Any) -> str:
+            text = encoder.encode(value)
+            sizes.append(len(text))
+            return text
+
+    trace = agent_loop(1)
+    large = trace.to_record()
+    message = {"parent": 0, "message": {"role": "tool", "content": "ü\n" * 50_000}, "sampled": False}
+    large["nodes"] = large["nodes"] + [message] * 40
+    monkeypatch.setattr(writing, "_ENCODER", Counting())
+    with TraceWriter(tmp_path / "t.jsonl") as out:
+        out.write(large)
+    line = (tmp_path / "t.jsonl").read_bytes()
+    assert len(line) > 16_000_000
+    assert max(sizes) < 500_000
+    assert json.loads(line) == large
+    assert hash(line) == hash(encoder.encode(large).encode() + b"\n")

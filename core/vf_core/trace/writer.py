@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,13 +24,37 @@ from vf_core.trace.torn import Repair
 FILE_MODE = 0o600
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
 def encode(record: Mapping[str, Any]) -> bytes:
     """One line: ASCII (so lone surrogates and every line separator survive), no NaN, newline at the end."""
     try:
-        text = json.dumps(record, separators=(",", ":"), allow_nan=False)
+        return b"".join(_pieces(record))
     except (ValueError, TypeError, RecursionError):
-        text = json.dumps(plain(record), separators=(",", ":"), allow_nan=False)
-    return text.encode("ascii") + b"\n"
+        return b"".join(_pieces(plain(record)))
+
+
+def _pieces(record: Mapping[str, Any]) -> Iterator[bytes]:
+    """A large record message by message: while one piece is made, no other thread of this process runs."""
+    before = b"{"
+    for key, value in record.items():
+        yield before + _json(str(key)) + b":"
+        before = b","
+        if isinstance(value, list) and value:
+            between = b"["
+            for item in value:
+                yield between
+                yield _json(item)
+                between = b","
+            yield b"]"
+        else:
+            yield _json(value)
+    yield b"}\n" if record else b"{}\n"
+
+
+def _json(value: Any) -> bytes:
+    return _ENCODER.encode(value).encode("ascii")
 
 
 class TraceWriter:
