@@ -1,4 +1,4 @@
-"""When nothing more can be written, the run ends, tells why and leaves no sandbox; what was written is whole (X08)."""
+"""When nothing more can be written, a run ends, tells why and leaves no sandbox; the files stay whole (X08)."""
 
 from __future__ import annotations
 
