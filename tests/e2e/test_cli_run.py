@@ -210,6 +210,15 @@ def test_t10_the_run_outlives_whoever_started_it(home: Home) -> None:
     assert home.runs()[0]["status"] == "stopped"
 
 
+def test_a_signal_ends_a_run_that_is_still_being_started(home: Home) -> None:
+    process = home.start("run", home.config(["true"]), "--env.taskset.hook", "load hangs", "--headless")
+    wait_for(lambda: list(home.work.glob("outputs/*/*/logs/engine.log")), "the engine's process")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    assert "stopping" in home.err()
+    assert home.runs() == []
+
+
 def test_a_killed_engine_is_told_and_nothing_is_lost(home: Home) -> None:
     process = home.start("run", home.config(["touch solved", "sleep 600"]), "--json")
     wait_for(lambda: '"type": "rollout"' in home.out(), "the first result")

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,8 +84,17 @@ def new_run_dir(config: EvalConfig) -> RunDir:
     return RunDir.create(config.output_dir, config.run_name)
 
 
-def launch(config: EvalConfig, run_dir: RunDir, *, embedded: bool, mode: str) -> Launched:
+def launch(
+    config: EvalConfig,
+    run_dir: RunDir,
+    *,
+    embedded: bool,
+    mode: str,
+    abandoned: threading.Event | None = None,
+) -> Launched:
     """Start an engine, as a process of its own or (`embedded`) on a thread of this one, and wait until it is up.
+
+    A process that is not up yet when `abandoned` is set is ended.
 
     Raises `ConfigError` when it refuses the config: nothing of the run is left then. `LinkError` when it fails.
     """
@@ -93,16 +103,24 @@ def launch(config: EvalConfig, run_dir: RunDir, *, embedded: bool, mode: str) ->
     # We may be an ancestor of the agents' programs, which can read an ancestor's environment.
     hide_own_secrets()
     try:
-        return _in_thread(config, run_dir, mode) if embedded else _in_process(config, run_dir, mode)
+        return (
+            _in_thread(config, run_dir, mode) if embedded else _in_process(config, run_dir, mode, abandoned)
+        )
     except ConfigError:
         _forget(run_dir)
         raise
+    except LinkError:
+        if abandoned is not None and abandoned.is_set():
+            _forget(run_dir)
+        raise
 
 
-def _in_process(config: EvalConfig, run_dir: RunDir, mode: str) -> Launched:
+def _in_process(
+    config: EvalConfig, run_dir: RunDir, mode: str, abandoned: threading.Event | None
+) -> Launched:
     from vf_core.engine.spawn import start_engine
 
-    handle = start_engine(config, run_dir)
+    handle = start_engine(config, run_dir, abandoned=abandoned)
 
     def link() -> Link:
         from vf_core.link.socket import SocketLink

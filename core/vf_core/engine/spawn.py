@@ -7,7 +7,9 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,9 @@ from vf_core.runs.layout import RunDir
 
 START_TIMEOUT = 120.0
 """Seconds for plugins to load and data to be read before a start counts as failed."""
+
+SLICE = 0.2
+"""Seconds between two looks at whether the start is still wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +33,15 @@ class EngineHandle:
     process: subprocess.Popen[bytes]
 
 
-def start_engine(config: EvalConfig, run_dir: RunDir, *, timeout: float = START_TIMEOUT) -> EngineHandle:
-    """Start an engine for `config` in `run_dir` and wait until it listens.
+def start_engine(
+    config: EvalConfig,
+    run_dir: RunDir,
+    *,
+    timeout: float = START_TIMEOUT,
+    abandoned: threading.Event | None = None,
+) -> EngineHandle:
+    """Start an engine for `config` in `run_dir` and wait until it listens, or until `abandoned` is set: then it is
+    told to end, like any engine.
 
     Raises `ConfigError` when it refuses the config, `LinkError` when it fails or does not answer in time.
     """
@@ -54,7 +66,7 @@ def start_engine(config: EvalConfig, run_dir: RunDir, *, timeout: float = START_
             process.stdin.close()
         except BrokenPipeError:
             pass  # it ended already: what it said on the pipe tells why
-        answer, ended = _read_answer(reader, timeout)
+        answer, ended = _read_answer(reader, timeout, lambda: _give_up(process, abandoned))
     finally:
         os.close(reader)
     if answer is None:
@@ -80,13 +92,24 @@ def _exit_code(process: subprocess.Popen[bytes]) -> str:
         return ""
 
 
-def _read_answer(fd: int, timeout: float) -> tuple[dict[str, str] | None, bool]:
-    """The engine's one line (None when it ended or time is up before), and whether it closed its end."""
+def _give_up(process: subprocess.Popen[bytes], abandoned: threading.Event | None) -> None:
+    if abandoned is not None and abandoned.is_set():
+        process.terminate()
+
+
+def _read_answer(
+    fd: int, timeout: float, meanwhile: Callable[[], None]
+) -> tuple[dict[str, str] | None, bool]:
+    """The engine's one line (None when it ended or time is up before), and whether it closed its end. `meanwhile`
+    is called now and then."""
     deadline, data = time.monotonic() + timeout, b""
     while not data.endswith(b"\n"):
         left = deadline - time.monotonic()
-        if left <= 0 or not select.select([fd], [], [], left)[0]:
+        if left <= 0:
             return None, False
+        if not select.select([fd], [], [], min(left, SLICE))[0]:
+            meanwhile()
+            continue
         chunk = os.read(fd, 65536)
         if not chunk:
             return None, True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -62,6 +63,8 @@ class ScriptTaskset(Taskset[ScriptTask, ScriptTasksetConfig]):
             raise SystemExit(3)
         if self.config.hook == "load kills":
             os._exit(7)
+        if self.config.hook == "load hangs":
+            time.sleep(600)
         kind = GroupTask if self.config.group else ScriptTask
         return [
             kind(

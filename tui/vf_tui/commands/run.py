@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,19 +174,22 @@ def run_config(config: EvalConfig, how: How, prepare: Prepare | None = None) -> 
     run_dir = new_run_dir(config)
     mode = "detached" if how.detach else "embedded" if how.embedded else "headless" if plain else "screen"
 
+    abandoned = threading.Event()
+
     def start() -> Launched:
         ready = prepare(config, run_dir) if prepare is not None else config
-        return launch(ready, run_dir, embedded=how.embedded, mode=mode)
+        return launch(ready, run_dir, embedded=how.embedded, mode=mode, abandoned=abandoned)
 
     if how.detach:
-        return _detached(start, how)
+        return _detached(start, abandoned, how)
     if plain:
-        return asyncio.run(_headless(start, run_dir, how))
+        return asyncio.run(_headless(start, abandoned, run_dir, how))
     about = Description("socket", run=run_dir.run_id, name=config.run_name, dir=str(run_dir.path))
     return on_screen(start, about, how)
 
 
-def _detached(start: Callable[[], Launched], how: How) -> int:
+def _detached(start: Callable[[], Launched], abandoned: threading.Event, how: How) -> int:
+    from vf_core.errors import LinkError
     from vf_tui.starting import Starting
 
     starting = Starting(start)
@@ -194,7 +198,9 @@ def _detached(start: Callable[[], Launched], how: How) -> int:
     except KeyboardInterrupt:
         # Nobody was told yet that it runs.
         notice("interrupted: stopping the run and cleaning up")
-        starting.launched().interrupt("SIGINT")
+        abandoned.set()
+        with contextlib.suppress(LinkError):
+            starting.launched().interrupt("SIGINT")
         return INTERRUPTED
     if how.json:
         emit(launched.record())
@@ -230,8 +236,11 @@ def _end_embedded(launched: Launched) -> None:
         pass
 
 
-async def _headless(start: Callable[[], Launched], run_dir: RunDir, how: How) -> int:
+async def _headless(
+    start: Callable[[], Launched], abandoned: threading.Event, run_dir: RunDir, how: How
+) -> int:
     """Watch in lines or records to the end. A signal ends the run, gracefully and visibly."""
+    from vf_core.errors import LinkError
     from vf_tui.headless import Reporter, on_signals, watch
     from vf_tui.launch import connect
 
@@ -241,12 +250,18 @@ async def _headless(start: Callable[[], Launched], run_dir: RunDir, how: How) ->
     def first(name: str) -> None:
         nonlocal interrupted
         interrupted = name
+        abandoned.set()
         notice(f"{name}: stopping the run and cleaning up")
         if launched is not None:
             launched.interrupt(name)
 
     async with on_signals(first):
-        launched = await asyncio.to_thread(start)
+        try:
+            launched = await asyncio.to_thread(start)
+        except LinkError:
+            if interrupted:
+                return INTERRUPTED
+            raise
         if interrupted:
             launched.interrupt(interrupted)
         if how.json:
