@@ -106,13 +106,14 @@ def test_selectors_mean_ids_patterns_statuses_and_tasks() -> None:
 
     views = [
         RolloutView("0000-0", name="a[1]", task=0),
-        RolloutView("0000-1", name="a[1]", task=0, status="error"),
+        RolloutView("0000-1", name="a[1]", task=0, sample=1, status="error"),
         RolloutView("0001-0", name="b", task=1, status="error"),
     ]
     state = RunState(rollouts={view.id: view for view in views})
     everything = [view.id for view in views]
     assert select(state, ["all"]) == everything
     assert select(state, ["0001-0", "0000-0"]) == ["0000-0", "0001-0"]
+    assert select(state, ["0.1"]) == ["0000-1"], "as panes name it"
     assert select(state, ["0000-*"]) == ["0000-0", "0000-1"]
     assert select(state, ["status:error"]) == ["0000-1", "0001-0"]
     assert select(state, ["task:a[1]"]) == ["0000-0", "0000-1"]

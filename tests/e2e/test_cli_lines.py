@@ -113,6 +113,6 @@ def test_any_events_make_clean_lines_and_strict_json(events: list[ev.Event]) -> 
     told += [*lines.missed(state), *summary(state)]
     for line in told:
         if line is not None:
-            shown = console._fit(line, None)
+            shown = console.fit(line, None)
             assert not [c for c in shown if unicodedata.category(c) in ("Cc", "Cs")]
     json.dumps([run_facts(state), *map(rollout_facts, state.rollouts.values())], allow_nan=False)

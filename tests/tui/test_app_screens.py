@@ -260,7 +260,9 @@ async def test_a_finished_run_says_so_and_its_code_is_the_exit_code() -> None:
         await w.press("q")
         await w.until(lambda: w.app.return_value is not None)
         assert w.app.return_value == w.engine.state.exit_code
-        assert w.app.farewell == ""
+        told = w.app.farewell.splitlines()
+        assert told[0].startswith("completed: ")
+        assert told[-1] == f"look at it again with `{w.app.come_back}`"
 
 
 class LosingLink:

@@ -23,6 +23,7 @@ from vf_tui.bridge import Bridge
 from vf_tui.guard import BURST_SECONDS
 from vf_tui.keymap import load_keymap
 from vf_tui.open_run import OpenRun
+from vf_tui.plain import summary
 from vf_tui.runs_source import RunsSource
 from vf_tui.screens.base import BaseScreen
 from vf_tui.screens.confirm import Dialog
@@ -394,6 +395,8 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
         """End the app; the run goes on if its engine is another process."""
         if self.is_live and not self.embedded:
             self.farewell = f"run continues; come back with `{self.come_back}`"
+        elif self.state.over and self.bridge is not None and self.bridge.about.how != "file":
+            self.farewell = "\n".join((*summary(self.state), f"look at it again with `{self.come_back}`"))
         self.exit(self.exit_code)
 
     def leave_when_over(self) -> None:

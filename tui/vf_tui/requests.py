@@ -209,12 +209,10 @@ def _facts(request: Request, hit: list[RolloutView], boxes: int) -> Iterable[str
         active = sum(1 for r in hit if r.status == "active")
         queued = sum(1 for r in hit if r.status == "queued")
         yield f"{active} at work, {queued} waiting, {boxes} sandboxes not proven gone"
-    elif len(hit) > 1 or boxes:
-        yield (
-            f"{boxes} of their sandboxes {_be(boxes)} not proven gone"
-            if len(hit) > 1
-            else ("its sandbox is not proven gone")
-        )
+    elif len(hit) > 1:
+        yield f"{boxes} of their sandboxes {_be(boxes)} not proven gone"
+    elif boxes > 1:
+        yield f"{boxes} of its sandboxes are not proven gone"
     if request.hidden:
         yield f"{request.hidden} of them {_be(request.hidden)} hidden by the filter"
     turns = sum(r.turns for r in hit if r.status == "active")

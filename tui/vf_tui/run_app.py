@@ -154,6 +154,8 @@ def _cancel_rest(loop: asyncio.AbstractEventLoop) -> None:
 
 def _say_goodbye(app: VfTuiApp, terminal: Terminal) -> None:
     """What the user should know once the normal screen is back."""
+    from vf_tui.commands.console import say
+
     error = app.failure
     with suppress(OSError):
         if error is not None:
@@ -161,4 +163,4 @@ def _say_goodbye(app: VfTuiApp, terminal: Terminal) -> None:
             text = one_line("".join(traceback.format_exception_only(error)))
             print(f"vf-tui: the screen failed: {text}{where}", file=sys.stderr)  # noqa: T201
         if app.farewell:
-            print(app.farewell, flush=True)  # noqa: T201
+            say(app.farewell)

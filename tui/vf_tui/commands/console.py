@@ -25,7 +25,7 @@ LOG_LIMIT = 2_000_000
 _ASCII = str.maketrans({"±": "+-", "·": "-", "…": "...", "×": "x", "→": "->", "–": "-"})
 
 
-def _fit(text: str, stream: Any) -> str:
+def fit(text: str, stream: Any) -> str:
     """`text` without control sequences, and without our own marks where the stream can't hold them."""
     plain = os.environ.get("VF_TUI_ASCII") or "utf" not in (getattr(stream, "encoding", "") or "").lower()
     return clean(text).translate(_ASCII) if plain else clean(text)
@@ -33,7 +33,7 @@ def _fit(text: str, stream: Any) -> str:
 
 def say(text: str = "") -> None:
     """A line, or several, for stdout."""
-    sys.stdout.write(_fit(text, sys.stdout) + "\n")
+    sys.stdout.write(fit(text, sys.stdout) + "\n")
     sys.stdout.flush()
 
 
@@ -57,7 +57,7 @@ def emit(record: Any) -> None:
 def notice(text: str) -> None:
     """A line for stderr: what a script need not read. Never raises: stderr may be gone."""
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(_fit(text, sys.stderr) + "\n")
+        sys.stderr.write(fit(text, sys.stderr) + "\n")
         sys.stderr.flush()
 
 

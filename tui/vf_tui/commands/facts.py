@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import click
 from vf_core.runs.find import RunSummary, find_runs
 from vf_core.text import one_line
 from vf_tui.cli import OK
-from vf_tui.commands.console import emit, say
+from vf_tui.commands.console import emit, fit, say
 from vf_tui.commands.runs import ROOTS, RUN_HELP, the_run
 from vf_tui.render import timefmt
 
@@ -65,7 +66,8 @@ def _run_row(run: RunSummary) -> tuple[str, ...]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows as lines, columns aligned; the last column is as long as it is."""
+    """Rows as lines for stdout, columns aligned; the last column is as long as it is."""
+    rows = [[fit(cell, sys.stdout) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -32,7 +32,8 @@ def select(state: RunState, selectors: Sequence[str]) -> list[str]:
 
 def _means(selector: str, rollout: RolloutView) -> bool:
     kind, colon, value = selector.partition(":")
-    if selector in ("all", rollout.id):
+    # The screen's short form, where there is room for no more, is task and sample.
+    if selector in ("all", rollout.id, f"{rollout.task}.{rollout.sample}"):
         return True
     if colon and kind == "status":
         return rollout.status == value

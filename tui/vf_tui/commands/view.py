@@ -61,15 +61,16 @@ def _choose(screen: dict[str, Any], *, read_only: bool) -> int:
 
 
 @click.command("open")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR|RUN")
 @screen_options
-def open_command(directory: Path, screen: dict[str, Any]) -> int:
+def open_command(directory: str, screen: dict[str, Any]) -> int:
     """Look at any run directory, also one written by verifiers; it is followed while it grows."""
     from vf_core.errors import RunDirError
     from vf_core.link.file import FileLink
     from vf_core.runs.find import summarise
 
-    run = summarise(directory)
+    path = Path(directory)
+    run = summarise(path) if path.exists() else the_run(directory)
     if run is None:
         raise RunDirError(
             f"{directory} holds no run", hint="give the directory of one run; `vf-tui ls` lists them"
