@@ -8,11 +8,12 @@ import os
 import stat
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from doubles.local_boxes import local_box, sh
+from doubles.local_boxes import local_box, sh, until
 from vf_core.errors import ConfigError, SandboxError, SandboxUnconfirmedError
 from vf_core.runtimes import RUNTIMES, environment, make_runtime, records, runtime_config_class
 from vf_core.runtimes.lifecycle import State
@@ -134,6 +135,29 @@ async def test_the_users_terminal_is_out_of_reach(monkeypatch):
     assert inside["TERM"] == "dumb"
     assert not result.timed_out
     assert result.exit_code != 0
+
+
+@pytest.fixture
+def _open_input():
+    """This process's standard input is one that says nothing and does not end, as a terminal's."""
+    saved, (silent, end) = os.dup(0), os.pipe()
+    os.dup2(silent, 0)
+    yield
+    os.dup2(saved, 0)
+    for fd in (saved, silent, end):
+        os.close(fd)
+
+
+@pytest.mark.usefixtures("_open_input")
+async def test_r14_who_reads_gets_an_end_at_once():
+    box = local_box()
+    await box.start()
+    for read in (box.run, partial(box.run_program, on_output=lambda *_: None)):
+        result = await read(sh("read line; echo $?; readlink /proc/self/fd/0"), timeout=10)
+        assert (result.timed_out, result.stdout) == (False, "1\n/dev/null\n")
+    await box.run_background(sh("read line; echo $? > ended"))
+    await until(lambda: Path(box.directory, "ended").exists())
+    await box.stop_confirmed()
 
 
 async def test_marks_of_sandbox_and_run_cannot_be_overridden():
