@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,23 +21,24 @@ from vf_tui.screens.confirm import Dialog
 
 
 class Hands:
-    """A clock for keys: the real one, ahead by `t` seconds: each press of a person comes a second after the one
-    before, however late it is handled. It stands still while `held`."""
+    """A clock for keys, ahead of the real one by `t` seconds: each press of a person comes a second after the one
+    before. It stands still until a key was pressed, and from a burst on: how slow the machine is matters to neither."""
 
     def __init__(self) -> None:
         self.t = 0.0
-        self._held: float | None = None
+        self._held: float | None = time.monotonic()
 
     def __call__(self) -> float:
         return self.t + (time.monotonic() if self._held is None else self._held)
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """No time passes, however slow the machine."""
-        self._held = time.monotonic()
-        try:
-            yield
-        finally:
+    def hold(self) -> None:
+        """No time passes by itself."""
+        if self._held is None:
+            self._held = time.monotonic()
+
+    def flow(self) -> None:
+        """Time passes: a key may be handled only now, and what it begins takes its time."""
+        if self._held is not None:
             self.t += self._held - time.monotonic()
             self._held = None
 
@@ -66,14 +67,15 @@ class Watching:
             self.hands.t += 1.0
             await self.pilot.press(key)
             self.hands.t += 1.0
+            self.hands.flow()
             await self.pilot.pause()
 
     async def burst(self, *keys: str) -> None:
         """Keys at once, as an unbracketed paste sends them."""
-        with self.hands.held():
-            for key in keys:
-                self.app.post_message(events.Key(key, key if len(key) == 1 else None))
-            await self.pilot.pause()
+        self.hands.hold()
+        for key in keys:
+            self.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await self.pilot.pause()
 
     async def settle(self) -> None:
         """Everything told so far has been drawn."""
