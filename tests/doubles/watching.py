@@ -22,7 +22,7 @@ from vf_tui.screens.confirm import Dialog
 
 class Hands:
     """A clock for keys, ahead of the real one by `t` seconds: each press of a person comes a second after the one
-    before. It stands still until a key was pressed, and from a burst on: how slow the machine is matters to neither."""
+    before. It stands still until a key was pressed, and from a burst on, however slow the machine is."""
 
     def __init__(self) -> None:
         self.t = 0.0
