@@ -96,8 +96,9 @@ class OpenRun:
         bridge = self.bridge
         if bridge is None:
             return ""
+        pid = bridge.about.pid or bridge.state.pid
+        who = f"pid {pid}, " if pid else ""
         if bridge.silent_since is not None:
-            who = f"pid {pid}, " if (pid := bridge.about.pid or bridge.state.pid) else ""
             shown = "what is shown is as it was then" if bridge.connected else "still trying"
             return (
                 f"ENGINE SILENT ({who}since {timefmt.at(bridge.silent_since)}): paused or overloaded; {shown}"
@@ -105,13 +106,12 @@ class OpenRun:
         if not bridge.connected:
             return f"NO ENGINE · {bridge.lost}" if bridge.lost else ""
         reason = bridge.lost
-        if not reason and bridge.about.pid and not bridge.alive and not bridge.state.over:
+        if not reason and pid and not bridge.alive and not bridge.state.over:
             reason = bridge.about.note or "it ended without a word"
         if not reason:
             return ""
         left = len(standing(bridge.state))
         tail = f" · {left} sandbox{'es' * (left != 1)} not proven gone" if left else ""
-        who = f"pid {pid}, " if (pid := bridge.about.pid or bridge.state.pid) else ""
         return f"ENGINE LOST ({who}last heard of {timefmt.at(bridge.state.now)}){tail} · {reason}"
 
     def waiting_text(self) -> str:
