@@ -8,6 +8,7 @@ from collections import defaultdict
 from functools import partialmethod
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from doubles.engine_kit import Kit, engine_kit, script_config
@@ -253,3 +254,18 @@ async def test_racing_commands(tmp_path: Path, seed: int) -> None:
     seen = [(r["info"]["vf_tui"]["rollout"], r["info"]["vf_tui"]["attempt"]) for r in kit.records()]
     assert len(seen) == len(set(seen))
     assert {a.number for r in kit.state.rollouts.values() for a in r.attempts if not a.outcome} == set()
+
+
+async def test_i13_a_secret_is_worth_nothing_once_its_rollout_is_over(tmp_path: Path) -> None:
+    scripts = [f"echo $URL $SECRET > {tmp_path}/kept", LONG]
+    async with engine_kit(script_config(tmp_path / "runs", scripts)) as (kit, _):
+        await kit.until(lambda: "0000-0" in kit.state.rollouts and kit.rollout().status == "completed")
+        await kit.running("0001-0")
+        url, secret = (tmp_path / "kept").read_text().split()
+        async with aiohttp.ClientSession() as client:
+            for path in ("/chat/completions", "/models"):
+                call = client.post if path.startswith("/chat") else client.get
+                async with call(url + path, headers={"Authorization": f"Bearer {secret}"}) as answer:
+                    assert answer.status == 401
+        assert kit.of(ev.ModelCallStarted) == []
+    assert all(record.get("calls", []) == [] for record in kit.records())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,18 @@ async def test_output_that_cannot_be_kept_is_told_once_and_costs_nothing_else(tm
     assert "goes on without it" in warnings[0]
     assert kit.state.totals.completed == 3
     assert len(kit.records()) == 3
+
+
+async def test_what_a_sandbox_cannot_give_is_said_once(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    row = {"prompt": "touch solved", "answer": "x"}
+    asking = {"workdir": "/app", "resources": {"memory": 2, "gpu": "T4"}}
+    rows.write_text("".join(json.dumps(row | more) + "\n" for more in ({}, asking, asking)))
+    config = script_config(tmp_path, [], env__taskset={"id": "jsonl", "path": str(rows)})
+    kit, code = await run_whole(config)
+    assert code == 0
+    told = [event.message for event in kit.of(ev.Log) if event.level == "warning"]
+    assert told == [
+        f"runtime 'subprocess' has no {name}: what 2 of 3 tasks ask for is ignored"
+        for name in ("memory", "gpu", "workdir")
+    ]

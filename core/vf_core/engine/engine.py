@@ -215,6 +215,8 @@ class Engine:
                 caps=caps,
             )
         )
+        for warning in self.plan.warnings if first else ():
+            self.publish(ev.Log(level="warning", message=warning))
         for job in self.jobs.values() if first else ():
             spec = job.spec
             self.publish(

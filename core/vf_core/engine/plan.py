@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +20,13 @@ _NAME_LIMIT = 200
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A config with its harness and its rollouts, in the order in which they are queued."""
+    """A config with its harness and its rollouts, in the order in which they are queued; and what of the tasks'
+    wishes will not be met."""
 
     config: EvalConfig
     harness: Harness[Any]
     specs: list[RolloutSpec]
+    warnings: tuple[str, ...] = ()
 
 
 def make_plan(config: EvalConfig) -> Plan:
@@ -58,7 +61,21 @@ def make_plan(config: EvalConfig) -> Plan:
         for position, task in enumerate(tasks)
         for sample in range(config.num_rollouts)
     ]
-    return Plan(config, harness, specs)
+    return Plan(config, harness, specs, _unmet(tasks, config))
+
+
+def _unmet(tasks: list[Task[Any, Any, Any]], config: EvalConfig) -> tuple[str, ...]:
+    """What tasks ask of their sandbox that this kind of runtime has no option for."""
+    runtime = config.env.agent.runtime
+    asked = Counter[str]()
+    for task in tasks:
+        asked.update(list(task.data.resources.model_dump(exclude_none=True)))
+        asked.update(["workdir"] if task.data.workdir is not None else [])
+    return tuple(
+        f"runtime {runtime.type!r} has no {name}: what {count} of {len(tasks)} tasks ask for is ignored"
+        for name, count in asked.items()
+        if name not in type(runtime).model_fields
+    )
 
 
 def _check(task: Task[Any, Any, Any], harness: Harness[Any], config: EvalConfig) -> None:
