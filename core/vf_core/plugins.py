@@ -75,6 +75,11 @@ def load_class(kind: Kind, id: str) -> type[Any]:
     return cls
 
 
+def is_builtin(kind: Kind, id: str) -> bool:
+    """Whether `id` means a plugin that comes with us."""
+    return plugin_name(id).replace("-", "_").lower() in _builtins(kind)
+
+
 def config_class(cls: type[Any]) -> type[StrictModel]:
     """The model of the plugin's own options: the generic parameter of its base class, or the kind's plain one."""
     for spec in _KINDS.values():

@@ -105,7 +105,12 @@ def run_command(how: How, args: tuple[str, ...]) -> int:
     if path is None and not overrides:
         raise click.UsageError("a config file is missing: vf-tui run CONFIG", click.get_current_context())
     config = load_config(path, overrides)
-    return print_config(config, how) if how.dry_run else run_config(config, how)
+    if how.dry_run:
+        return print_config(config, how)
+    from vf_tui.commands.preflight import require_key
+
+    require_key(config)
+    return run_config(config, how)
 
 
 def split_config(args: Sequence[str]) -> tuple[Path | None, list[str]]:
@@ -151,10 +156,17 @@ def load_config(path: Path | None, overrides: Sequence[str], *, quietly: bool = 
 
 def print_config(config: EvalConfig, how: How) -> int:
     """`--dry-run`: the resolved config, which can be run; nothing was started."""
+    from vf_tui.commands.preflight import count_rollouts, describe_rollouts, missing_key
+
+    rollouts = count_rollouts(config)
     if how.json:
-        emit({"type": "dry-run", "config": config.public_dict()})
+        emit({"type": "dry-run", "rollouts": rollouts, "config": config.public_dict()})
     else:
         say_file(config.to_toml().rstrip("\n"))
+        if rollouts is not None:
+            notice(describe_rollouts(config, rollouts))
+    if reason := missing_key(config):
+        notice(f"warning: {reason}")
     return OK
 
 
