@@ -1,0 +1,83 @@
+"""The README's pictures, exported by the app itself from a real demo run half-way: `make screenshots`.
+
+python tests/perf/screenshots.py DIRECTORY
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from vf_core.engine.session import EngineSession
+from vf_core.eval_config import EvalConfig
+from vf_core.events.state import RunState
+from vf_core.link.socket import SocketLink
+from vf_core.runs.layout import RunDir
+from vf_core.scripted.server import ScriptedServer
+from vf_tui.app import VfTuiApp
+
+DEADLINE = 90.0
+WIDE, NARROW = (120, 36), (80, 24)
+
+
+@contextlib.asynccontextmanager
+async def demo() -> AsyncIterator[tuple[EngineSession, RunDir]]:
+    """A demo run of 16 rollouts, 8 at once, on this loop."""
+    with tempfile.TemporaryDirectory() as out:
+        async with ScriptedServer() as model:
+            config = EvalConfig.from_dict(
+                {
+                    "model": "scripted-demo",
+                    "num_tasks": 16,
+                    "max_concurrent": 8,
+                    "client": {"base_url": model.base_url},
+                    "env": {"taskset": {"id": "demo"}},
+                }
+            )
+            run_dir = RunDir.create(Path(out), config.run_name)
+            async with EngineSession.open(config, run_dir, serve=True) as session:
+                run = asyncio.create_task(session.run())
+                try:
+                    yield session, run_dir
+                finally:
+                    await session.engine.command("shutdown", (), {"reason": "seen enough"})
+                    await run
+
+
+async def until(state: RunState, holds: Callable[[RunState], bool]) -> None:
+    """Wait for the run to be where a picture is to be taken."""
+    async with asyncio.timeout(DEADLINE):
+        while not holds(state):
+            await asyncio.sleep(0.1)
+
+
+async def shoot(socket: Path, run_dir: RunDir, size: tuple[int, int], keys: list[str], file: Path) -> None:
+    """Attach a screen of `size`, press `keys`, and export what it shows."""
+    app = VfTuiApp(SocketLink(socket, run=run_dir.run_id, run_dir=run_dir.path))
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause(1.5)
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause(0.5)
+        await pilot.pause(1.0)
+        file.write_text(app.export_screenshot(title="vf-tui"), encoding="utf-8")
+    print(file)
+
+
+async def main(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    async with demo() as (session, run_dir):
+        state, socket = session.engine.state, session.socket
+        assert socket is not None
+        await until(state, lambda s: s.totals.ended >= 4 and s.totals.tool_calls >= 24)
+        await shoot(socket, run_dir, WIDE, [], directory / "run.svg")
+        await shoot(socket, run_dir, NARROW, [], directory / "narrow.svg")
+        await shoot(socket, run_dir, WIDE, ["enter"], directory / "sandbox.svg")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))
