@@ -199,6 +199,9 @@ def status_error(status: int, data: bytes) -> ProviderError:
         error = answer.get("error") or answer.get("detail") or answer if isinstance(answer, dict) else answer
     found = provider_error(error if error is not None else _said(data), status)
     found.message = f"upstream {status}: {found.message}" if found.message else f"upstream {status}"
+    if status == 404 and error is None:
+        # Not the API's own answer, which would say what it has not got.
+        found.message += " (is client.base_url right? most end in /v1)"
     return found
 
 

@@ -30,7 +30,8 @@ def describe_rollouts(config: EvalConfig, rollouts: int) -> str:
     per_task = config.num_rollouts
     tasks = rollouts // per_task
     at_once = min(config.max_concurrent, rollouts)
-    return f"{tasks} task{'s' * (tasks != 1)} × {per_task} = {rollouts} rollouts, {at_once} at once"
+    total = f"{rollouts} rollout{'s' * (rollouts != 1)}"
+    return f"{tasks} task{'s' * (tasks != 1)} × {per_task} = {total}, {at_once} at once"
 
 
 def missing_key(config: EvalConfig) -> str:
