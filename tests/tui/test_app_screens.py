@@ -26,6 +26,7 @@ from vf_tui.screens.focus import NAMES, FocusScreen
 from vf_tui.screens.help import HelpScreen
 from vf_tui.screens.run import RunScreen
 from vf_tui.screens.runs import RunsScreen
+from vf_tui.screens.tabs import TabRow
 
 HOSTILE = "[/foo] [$x] [@click=app.quit]x[/] \x1b]0;owned\x07 \\["
 
@@ -158,6 +159,17 @@ async def test_the_focus_screen_stays_with_its_rollout_through_a_restart() -> No
         await shows(w, "attempt 2")
         await w.press("d")
         await shows(w, "GONE")
+
+
+@pytest.mark.parametrize(
+    ("key", "tab"), [("enter", "activity"), ("l", "output"), ("d", "sandbox"), ("i", "trace")]
+)
+async def test_what_a_rollout_is_opened_with_has_the_keys_at_once(key: str, tab: str) -> None:
+    async with watching() as w:
+        await w.press(key)
+        screen = focus_screen(w)
+        await w.until(lambda: screen.pane().has_focus, "the keys")
+        assert screen.pane().id == screen.query_one(TabRow)._chosen == tab
 
 
 async def test_a_rollout_that_is_no_more_is_left_with_a_remark() -> None:

@@ -64,7 +64,7 @@ STYLES: dict[str, str] = {
     "bar_left": "line",
     "phase_a": "foreground on line",
     "phase_b": "muted on panel",
-    "phase_c": "background on accent",
+    "phase_c": "accent on cursor",
     "phase_d": "muted on surface",
     "notice": "foreground on panel",
     "notice_warn": "warning on panel",

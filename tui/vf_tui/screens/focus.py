@@ -72,7 +72,7 @@ class FocusScreen(BaseScreen):
         """The chosen tab has the keys."""
         super().on_mount()
         self.query_one("#trace", LogPane).following = False
-        self.choose(self.tab)
+        self._bring_forward()
 
     def look_at(self, id: str, tab: str | None = None) -> None:
         """Show rollout `id`, in `tab` if given."""
@@ -91,10 +91,12 @@ class FocusScreen(BaseScreen):
     def choose(self, tab: str) -> None:
         """Bring a tab to the front."""
         self.tab = tab
-        if not self.is_mounted:
-            return
-        self.query_one("#panes", ContentSwitcher).current = tab
-        self.query_one("#tabs", TabRow).show(tab)
+        if self.is_mounted:
+            self._bring_forward()
+
+    def _bring_forward(self) -> None:
+        self.query_one("#panes", ContentSwitcher).current = self.tab
+        self.query_one("#tabs", TabRow).show(self.tab)
         self.pane().focus()
         self.call_after_refresh(self.refresh_all)
 
