@@ -125,12 +125,15 @@ class Attempt:
         if self._work.done() and not self._work.cancelled():
             self._record_failure(self._work.exception())
         if self.stop_reason is not None:
-            self.trace.stop("user_stopped")
+            self.trace.stop(self.stop_reason)
         self.trace.finish()
         return self._result()
 
-    async def stop(self, reason: str = "stopped") -> None:
-        """End what is under way; returns when it has ended. Idempotent, and shielded from its caller."""
+    async def stop(self, reason: str = "user_stopped") -> None:
+        """End what is under way; returns when it has ended. Idempotent, and shielded from its caller.
+
+        `reason` becomes the trace's stop condition; the first one counts.
+        """
         if self.stop_reason is None:
             self.stop_reason = reason
         if self._stopping is None:

@@ -129,14 +129,14 @@ class Commands:
         job.ask(Intent.STOP)
         changed = was is Intent.RESTART
         if job.queued and self._engine.scheduler.remove(job):
-            announce_dequeued(job, self._engine)
+            announce_dequeued(job, self._engine, self._engine.stop_condition)
             changed = True
         attempt = job.attempt
         if attempt is not None:
             job.confirm = job.confirm and confirm if job.result is None else job.confirm
             if job.result is None:
                 changed = changed or attempt.stop_reason is None
-                await attempt.stop()
+                await attempt.stop(self._engine.stop_condition)
             await job.idle.wait()
         if job.intent is Intent.STOP:
             make_final(job, self._engine)
@@ -158,7 +158,7 @@ class Commands:
         attempt = job.attempt
         if attempt is not None:
             if job.result is None:
-                await attempt.stop("restarted")
+                await attempt.stop()
             await job.idle.wait()
         errors = [] if force else await confirm_gone(job.unsettled)
         if job.asked != asked:
@@ -224,7 +224,7 @@ class Commands:
         waiting = engine.scheduler.clear()
         for job in waiting:
             job.ask(Intent.STOP)
-            announce_dequeued(job, engine)
+            announce_dequeued(job, engine, engine.stop_condition)
         outcome.changed += [job.spec.id for job in waiting]
         await asyncio.gather(*(one(job) for job in engine.jobs.values() if job.active or job.unsettled))
         return outcome

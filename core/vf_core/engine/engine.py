@@ -66,6 +66,11 @@ class Engine:
         return self.state.status == "stopping" or self.closing
 
     @property
+    def stop_condition(self) -> str:
+        """What a rollout that is stopped now is stopped by: the user, or the run's own failure."""
+        return "run_failed" if self._broken else "user_stopped"
+
+    @property
     def busy(self) -> bool:
         """Attempts run, or wait for a place."""
         return bool(self.scheduler.active or self.scheduler.waiting)

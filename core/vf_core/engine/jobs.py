@@ -146,10 +146,10 @@ def _announce(job: Job, host: Host, number: int, result: Result, *, final: bool)
     )
 
 
-def announce_dequeued(job: Job, host: Host) -> None:
+def announce_dequeued(job: Job, host: Host, condition: str) -> None:
     """A rollout that waited for a place will not get one."""
     job.queued = False
-    job.result = Result("stopped", "user_stopped")
+    job.result = Result("stopped", condition)
     _announce(job, host, job.number, job.result, final=True)
 
 
