@@ -9,9 +9,10 @@ import asyncio
 import contextlib
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
+from vf_core.config.settings import Settings
 from vf_core.engine.session import EngineSession
 from vf_core.eval_config import EvalConfig
 from vf_core.events.state import RunState
@@ -22,6 +23,8 @@ from vf_tui.app import VfTuiApp
 
 DEADLINE = 90.0
 WIDE, NARROW = (120, 36), (80, 24)
+WORKER = "0002-0"
+"""A rollout that is still at work then, on its third command: it builds in steps."""
 
 
 @contextlib.asynccontextmanager
@@ -55,17 +58,33 @@ async def until(state: RunState, holds: Callable[[RunState], bool]) -> None:
             await asyncio.sleep(0.1)
 
 
-async def shoot(socket: Path, run_dir: RunDir, size: tuple[int, int], keys: list[str], file: Path) -> None:
-    """Attach a screen of `size`, press `keys`, and export what it shows."""
-    app = VfTuiApp(SocketLink(socket, run=run_dir.run_id, run_dir=run_dir.path))
+async def shoot(
+    socket: Path,
+    run_dir: RunDir,
+    size: tuple[int, int],
+    file: Path,
+    *,
+    on: str = "",
+    keys: Sequence[str] = (),
+) -> None:
+    """Attach a screen of `size`, focus on the rollout `on`, press `keys`, and export what it shows."""
+    settings = Settings(theme="dark", ascii=False)
+    app = VfTuiApp(SocketLink(socket, run=run_dir.run_id, run_dir=run_dir.path), settings=settings)
     async with app.run_test(size=size) as pilot:
         await pilot.pause(1.5)
+        if on:
+            app.focus_on(on)
         for key in keys:
-            await pilot.press(key)
             await pilot.pause(0.5)
+            await pilot.press(key)
         await pilot.pause(1.0)
-        file.write_text(app.export_screenshot(title="vf-tui"), encoding="utf-8")
+        file.write_text(keep_blanks(app.export_screenshot(title="vf-tui")), encoding="utf-8")
     print(file)
+
+
+def keep_blanks(svg: str) -> str:
+    """`svg` told to keep the blanks at the ends of its texts, which some renderers leave out."""
+    return svg.replace("<svg ", '<svg xml:space="preserve" ', 1)
 
 
 async def main(directory: Path) -> None:
@@ -74,9 +93,9 @@ async def main(directory: Path) -> None:
         state, socket = session.engine.state, session.socket
         assert socket is not None
         await until(state, lambda s: s.totals.ended >= 4 and s.totals.tool_calls >= 24)
-        await shoot(socket, run_dir, WIDE, [], directory / "run.svg")
-        await shoot(socket, run_dir, NARROW, [], directory / "narrow.svg")
-        await shoot(socket, run_dir, WIDE, ["enter"], directory / "sandbox.svg")
+        await shoot(socket, run_dir, WIDE, directory / "run.svg")
+        await shoot(socket, run_dir, WIDE, directory / "sandbox.svg", on=WORKER, keys=["plus", "home", "end"])
+        await shoot(socket, run_dir, NARROW, directory / "narrow.svg")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from vf_tui.actions import ALL, Action, Context, in_scope
+from vf_tui.actions import ALL, FOCUS, Action, Context, in_scope
 from vf_tui.render.line import wrap
 from vf_tui.safe_text import cell
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 WIDTH, KEYS = 90, 13
 """Cells of the sheet at most, and of its column of keys."""
 
+OPENING = (("enter space", "open or close a tool call"), ("+ -", "open, close all of them"))
 MOVING = (
     ("↑ ↓ j k", "move"),
     ("PgUp PgDn", "move by a window"),
@@ -62,7 +63,8 @@ class HelpScreen(ModalScreen[None], inherit_bindings=False):
         out += [Content(""), Content.styled("on every screen", "dim")]
         out += [line for a in here if a.scopes == ALL for line in self._lines(a)]
         out += [Content(""), Content.styled("moving about", "dim")]
-        out += [Content.assemble((f"{keys:>{KEYS}}", "bold"), f"  {what}") for keys, what in MOVING]
+        moving = (*OPENING, *MOVING) if self._about.scope == FOCUS else MOVING
+        out += [Content.assemble((f"{keys:>{KEYS}}", "bold"), f"  {what}") for keys, what in moving]
         return Content("\n").join(out)
 
     def _lines(self, action: Action) -> list[Content]:
