@@ -137,14 +137,19 @@ async def test_a_viewer_sees_the_run_and_its_death(tmp_path: Path) -> None:
     with engine(script_config(tmp_path, ["sleep 600"])) as (handle, _):
         link = SocketLink(handle.socket)
         state = await link.connect()
+        batches, killed = link.batches(), False
         async with asyncio.timeout(DEADLINE):
-            async for batch in link.batches():
+            while True:
+                view = state.rollouts.get("0000-0")
+                # Seen in a snapshot, if it began before we came.
+                if not killed and view is not None and view.program is not None:
+                    os.kill(handle.pid, signal.SIGKILL)
+                    killed = True
+                batch = await anext(batches)
                 if isinstance(batch, Snapshot):
                     state = batch.state
                 elif isinstance(batch, Events):
                     fold(batch.events, state)
-                    if state.rollouts["0000-0"].program is not None:
-                        os.kill(handle.pid, signal.SIGKILL)
                 elif isinstance(batch, Lost):
                     assert not batch.clean
                     break
