@@ -196,3 +196,19 @@ def test_n07_the_user_at_the_other_end_is_known() -> None:
         check_peer(tcp)
     with pytest.raises(LinkError, match="can't be told"):
         check_peer(None)
+
+
+def test_t19_old_leftovers_of_killed_engines_go_and_nothing_else(place: Path) -> None:
+    folder = place.parent
+    live = Listener(folder / "live.sock")
+    for name in ("old", "young"):
+        leave_stale(folder / f"{name}.sock")
+        (folder / f"{name}.lock").touch()
+    for name in ("live.lock", "old.lock"):
+        os.utime(folder / name, (1, 1))
+    (folder / "notes.txt").touch()
+    new = Listener(place)
+    left = {path.name for path in folder.iterdir()}
+    assert left == {"live.sock", "live.lock", "young.sock", "young.lock", "notes.txt", "x.sock", "x.lock"}
+    for listener in (live, new):
+        listener.close()

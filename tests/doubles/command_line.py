@@ -28,7 +28,9 @@ class Home:
     def __post_init__(self) -> None:
         self.work = self.path / "work"
         self.work.mkdir(parents=True, exist_ok=True)
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+        # Sockets go to the test session's own place, which is short, and removed at its end.
+        kept = ("XDG_RUNTIME_DIR",)
+        inherited = {n: value for n, value in os.environ.items() if n in kept or not n.startswith("XDG_")}
         inherited.pop("SSH_CONNECTION", None)
         places = {f"XDG_{name}_HOME": str(self.path / name.lower()) for name in ("CONFIG", "STATE", "CACHE")}
         path = os.pathsep.join(filter(None, (str(PLUGINS), os.environ.get("PYTHONPATH"))))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,8 @@ from vf_core.errors import LinkError
 from vf_core.link.wire import check_path
 
 PROBE_TIMEOUT = 1.0
+LEFT_SECONDS = 3600.0
+"""What a killed engine left is removed by a later one when it is older than this."""
 Probe = Literal["none", "live", "busy", "stale", "foreign"]
 
 
@@ -68,6 +71,7 @@ class Listener:
         except BaseException:
             os.close(self._lock)
             raise
+        remove_leftovers(path.parent)
 
     def _take_lock(self) -> int:
         try:
@@ -113,3 +117,22 @@ class Listener:
             path.unlink(missing_ok=True)
         os.close(self._lock)
         self._lock = None
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove old sockets that killed engines left in `directory`: those whose lock nobody holds."""
+    for lock in directory.glob("*.lock"):
+        try:
+            if time.time() - lock.lstat().st_mtime < LEFT_SECONDS:
+                continue
+            fd = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for path in (lock.with_suffix(".sock"), lock):
+                path.unlink(missing_ok=True)
+        except OSError:
+            continue  # its engine lives
+        finally:
+            os.close(fd)
