@@ -172,7 +172,7 @@ def review(request: Request, state: RunState) -> Review:
         ids=tuple(r.id for r in hit),
         named=tuple(describe(r) for r in hit[:NAMED]),
         more=max(0, len(hit) - NAMED),
-        facts=tuple(_facts(request, hit, boxes)),
+        facts=tuple(_facts(request, hit, boxes, state.unconfirmed)),
         typed=len(hit) if hit and (forced or boxes > TYPED_ABOVE) else None,
         gone=tuple(gone),
         detail=kind.effect,
@@ -204,15 +204,19 @@ def _title(kind: Kind, hit: list[RolloutView], request: Request) -> str:
     return f"{kind.verb} {len(hit)} rollouts?"
 
 
-def _facts(request: Request, hit: list[RolloutView], boxes: int) -> Iterable[str]:
+def _facts(
+    request: Request, hit: list[RolloutView], boxes: int, unconfirmed: Collection[str]
+) -> Iterable[str]:
     if request.kind.whole_run:
         active = sum(1 for r in hit if r.status == "active")
         queued = sum(1 for r in hit if r.status == "queued")
-        yield f"{active} at work, {queued} waiting, {boxes} sandboxes not proven gone"
-    elif len(hit) > 1:
-        yield f"{boxes} of their sandboxes {_be(boxes)} not proven gone"
-    elif boxes > 1:
-        yield f"{boxes} of its sandboxes are not proven gone"
+        yield f"{active} at work, {queued} waiting, {_sandboxes(boxes)} not proven gone"
+    else:
+        doubt = sum(1 for r in hit for name in r.sandboxes if name in unconfirmed)
+        if len(hit) > 1 and boxes > doubt:
+            yield f"{_sandboxes(boxes - doubt)} at work"
+        if doubt:
+            yield f"{_sandboxes(doubt)} may still exist: nothing proved {'it' if doubt == 1 else 'them'} gone"
     if request.hidden:
         yield f"{request.hidden} of them {_be(request.hidden)} hidden by the filter"
     turns = sum(r.turns for r in hit if r.status == "active")
@@ -221,6 +225,10 @@ def _facts(request: Request, hit: list[RolloutView], boxes: int) -> Iterable[str
     doubtful = sum(1 for r in hit if needs_force(r))
     if doubtful and request.kind in (RESTART, RETRY_FAILED):
         yield f"{doubtful} could not be proven gone: the engine asks again before anything starts"
+
+
+def _sandboxes(n: int) -> str:
+    return f"{n} sandbox{'es' * (n != 1)}"
 
 
 def _be(n: int) -> str:
