@@ -268,8 +268,14 @@ async def _headless(
             launched.interrupt(name)
 
     async with on_signals(first):
+        starting = asyncio.ensure_future(asyncio.to_thread(start))
         try:
-            launched = await asyncio.to_thread(start)
+            try:
+                launched = await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                # ctrl+c, just before signals were ours: what is being started must not outlive it.
+                first("SIGINT")
+                launched = await starting
         except LinkError:
             if interrupted:
                 return INTERRUPTED
