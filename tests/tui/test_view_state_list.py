@@ -51,8 +51,25 @@ def test_attention_comes_first() -> None:
         rollout(5, "active", last_progress=-100.0),
         boxed(rollout(6, "stopped"), State.UNKNOWN),
         boxed(rollout(7, "completed"), State.SURVIVED),
+        boxed(rollout(8, "stopped"), State.SENT),
+        boxed(rollout(9, "stopped"), State.GONE),
     )
-    assert refreshed(ListView(stall_seconds=120), state) == ["r7", "r6", "r5", "r4", "r3", "r2", "r1", "r0"]
+    order = ["r7", "r6", "r5", "r4", "r3", "r8", "r2", "r1", "r0", "r9"]
+    assert refreshed(ListView(stall_seconds=120), state) == order
+
+
+def test_a_sandbox_that_was_only_asked_to_go_needs_attention_after_a_while() -> None:
+    state = state_of(boxed(rollout(0, "stopped"), State.SENT), rollout(1, "queued"))
+    view = ListView(attention_only=True, stall_seconds=0)
+    box = state.rollouts["r0"].sandbox
+    assert box is not None
+    box.since = 99.0
+    assert refreshed(view, state) == []
+    view.refresh(state, [], 104.0)
+    assert view.ids == ["r0"]
+    box.state = State.GONE
+    view.refresh(state, ["r0"], 105.0)
+    assert view.ids == []
 
 
 def test_stalling_is_noticed_without_an_event() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from vf_core.events.state import RolloutView
+from vf_core.events.state import RolloutView, SandboxView
 from vf_core.runtimes.lifecycle import State
 
 STALL_SECONDS = 120.0
+PASSING_SECONDS = 3.0
+"""After which a sandbox that was only asked to go counts as unconfirmed: nobody seeks proof by itself."""
 
 SURVIVED, UNKNOWN, STALLED, FAILING, ERROR = "SURVIVED", "UNKNOWN", "stalled", "failing", "error"
+UNCONFIRMED = "unconfirmed"
 
-RANKS = {SURVIVED: 0, UNKNOWN: 1, STALLED: 2, FAILING: 3, ERROR: 4}
-ACTIVE, QUEUED, DONE = 5, 6, 7
+RANKS = {SURVIVED: 0, UNKNOWN: 1, STALLED: 2, FAILING: 3, ERROR: 4, UNCONFIRMED: 5}
+ACTIVE, QUEUED, DONE = 6, 7, 8
 """Ranks of what needs nobody: at work, waiting, over."""
 
 _DOUBTFUL = {State.SURVIVED: SURVIVED, State.UNKNOWN: UNKNOWN}
@@ -21,6 +24,7 @@ def attention(r: RolloutView, now: float, stall_seconds: float = STALL_SECONDS) 
 
     A sandbox that may still cost money comes before everything else. `stalled`: at work, but no output, no
     token and no tool for `stall_seconds` (0: never). `failing`: at work after an error of this attempt.
+    `unconfirmed`: over, and its sandbox was only asked to go.
     """
     box = r.sandbox
     if box is not None and box.state in _DOUBTFUL:
@@ -29,7 +33,14 @@ def attention(r: RolloutView, now: float, stall_seconds: float = STALL_SECONDS) 
         if stall_seconds and now - r.last_progress >= stall_seconds:
             return STALLED
         return FAILING if r.errors or box_failed(r) else ""
-    return ERROR if r.status == "error" else ""
+    if r.status == "error":
+        return ERROR
+    return UNCONFIRMED if box is not None and only_asked(box, now) else ""
+
+
+def only_asked(box: SandboxView, now: float) -> bool:
+    """`box` was asked to go, and nothing has been heard of it since."""
+    return box.state is State.SENT and now - box.since >= PASSING_SECONDS
 
 
 def box_failed(r: RolloutView) -> bool:

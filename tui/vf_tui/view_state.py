@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 
 from vf_core.events.state import RolloutView, RunState
-from vf_tui.attention import STALL_SECONDS, attention, rank
+from vf_tui.attention import STALL_SECONDS, attention, only_asked, rank
 from vf_tui.filter import Filter
 
 SORTS = ("attention", "task", "status", "age", "turns", "tokens", "reward")
@@ -150,12 +150,18 @@ class ListView:
         return None
 
     def _newly_stalled(self, state: RunState, now: float) -> set[str]:
-        """Rollouts whose stalling began or ended without an event, looked for every two seconds."""
-        if not self.stall_seconds or abs(now - self._stall_check) < STALL_CHECK_SECONDS:
+        """Rollouts that began or ceased to need attention without an event, looked for every two seconds: stalled
+        ones, and those whose sandbox was only asked to go."""
+        if abs(now - self._stall_check) < STALL_CHECK_SECONDS:
             return set()
         self._stall_check = now
-        limit = now - self.stall_seconds
-        stalled = {r.id for r in state.rollouts.values() if r.status == "active" and r.last_progress <= limit}
+        limit = now - self.stall_seconds if self.stall_seconds else float("-inf")
+        stalled = {
+            r.id
+            for r in state.rollouts.values()
+            if (r.status == "active" and r.last_progress <= limit)
+            or (r.sandbox is not None and only_asked(r.sandbox, now))
+        }
         before, self._stalled = self._stalled, stalled
         return stalled ^ before
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from vf_core.events.state import RolloutView, RunState
 from vf_core.runtimes.lifecycle import State
 from vf_tui import glyphs
-from vf_tui.attention import STALL_SECONDS
+from vf_tui.attention import STALL_SECONDS, only_asked
 from vf_tui.render import status, timefmt
 from vf_tui.render.line import Line, Segment, clip, cut, line_width, split, width
 from vf_tui.safe_text import cell
@@ -18,8 +18,6 @@ _GOING = (State.STOPPING, State.SENT, State.CHECKING)
 _DOUBT = (State.SURVIVED, State.UNKNOWN)
 _SENTENCE = 24
 """Cells below which what is left of a sentence says nothing."""
-_PASSING = 3.0
-"""Seconds after which a sandbox that was only asked to go counts as unconfirmed: nobody seeks proof by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ def survey(state: RunState, now: float, stall: float = STALL_SECONDS) -> Survey:
         box = state.sandboxes.get(name)
         if box is None:
             continue
-        asked = box.state is State.SENT and now - box.since >= _PASSING
+        asked = only_asked(box, now)
         if box.state in _GOING and not asked and not state.over:
             stopping += 1
             oldest = box.since if oldest is None else min(oldest, box.since)

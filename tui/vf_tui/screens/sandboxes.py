@@ -72,8 +72,10 @@ class SandboxesScreen(BaseScreen):
         self.query_one("#header", RunHeader).show(state, now, self.tui.remark())
         self.query_one("#banner", Banner).show(self.tui.alarm())
         boxes = sorted(state.sandboxes.values(), key=lambda box: (_ORDER[box.state], -box.since))
-        left = sum(1 for box in boxes if not box.state.settled)
-        self.query_one("#count", Banner).show(f"{len(boxes)} sandboxes, {left} not proven gone")
+        left = [box for box in boxes if not box.state.settled]
+        doubt = sum(1 for box in left if box.name in state.unconfirmed)
+        count = f"{len(boxes)} sandbox{'es' * (len(boxes) != 1)}, {len(left) - doubt} at work, {doubt} unconfirmed"
+        self.query_one("#count", Banner).show(count)
         self.rows.empty_text = "this run has made no sandbox yet"
         self.rows.show(
             [(box.name, _stamp(box, now)) for box in boxes], lambda n, cells: _row(boxes[n], cells, now)
