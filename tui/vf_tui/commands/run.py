@@ -282,16 +282,29 @@ async def _headless(
             raise
         if interrupted:
             launched.interrupt(interrupted)
-        if how.json:
-            emit(launched.record())
-        else:
-            notice(f"run directory: {run_dir.path}")
-        link, state = await connect(launched)
         try:
-            watched = await watch(link, state, Reporter(json=how.json), from_start=True)
-        finally:
-            await link.close()
-        return await _last_word(launched, watched, how)
+            if how.json:
+                emit(launched.record())
+            else:
+                notice(f"run directory: {run_dir.path}")
+            link, state = await connect(launched)
+            try:
+                watched = await watch(link, state, Reporter(json=how.json), from_start=True)
+            finally:
+                await link.close()
+            return await _last_word(launched, watched, how)
+        except Exception as e:
+            await asyncio.to_thread(_unwatched, launched, how, e)
+            raise
+
+
+def _unwatched(launched: Launched, how: How, why: Exception) -> None:
+    """Watching failed for `why`: an engine in this process ends with it, in order; another one goes on."""
+    if how.embedded:
+        _end_embedded(launched)
+    elif isinstance(why, BrokenPipeError):
+        short = launched.run_dir.run_id[:8]
+        notice(f"nobody reads the output any more; the run goes on: vf-tui attach {short}")
 
 
 async def _last_word(launched: Launched, watched: Any, how: How) -> int:
