@@ -96,8 +96,7 @@ async def test_a_run_that_is_over_goes_on_while_somebody_watches(tmp_path: Path)
 async def test_a_restart_needs_proof_or_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from vf_core.runtimes.subprocess import SubprocessRuntime
 
-    async with engine_kit(script_config(tmp_path, [LONG])) as (kit, _):
-        kit.engine.viewers(1)
+    async with engine_kit(script_config(tmp_path, [LONG, LONG])) as (kit, _):
         await kit.running()
         with monkeypatch.context() as broken:
 
@@ -119,6 +118,15 @@ async def test_a_restart_needs_proof_or_force(tmp_path: Path, monkeypatch: pytes
             assert kit.state.sandboxes[old].state is State.UNKNOWN
         assert await ask(kit, "confirm_stop", "0000-0") == (True, ("0000-0",))
         assert kit.state.unconfirmed == set()
+
+
+async def test_a_restart_of_the_last_rollout_keeps_the_run_from_ending(tmp_path: Path) -> None:
+    async with engine_kit(script_config(tmp_path, [LONG])) as (kit, run):
+        await kit.running()
+        await ask(kit, "stop", "0000-0")
+        assert await ask(kit, "restart", "0000-0") == (True, ("0000-0",))
+        await kit.running(attempt=2)
+        assert not run.done()
 
 
 async def test_queued_rollouts_are_stopped_without_starting(tmp_path: Path) -> None:
@@ -212,6 +220,30 @@ async def test_a_stop_is_never_undone_by_a_retry(tmp_path: Path) -> None:
         await run
     assert kit.rollout().attempt == 1
     assert kit.rollout().status == "stopped"
+
+
+async def test_a_restart_just_before_a_confirm_ends_keeps_its_sandbox_in_view(tmp_path: Path) -> None:
+    async with engine_kit(script_config(tmp_path, [LONG, LONG])) as (kit, _):
+        await kit.running()
+        await ask(kit, "stop", "0000-0")
+        restarts: list[asyncio.Task[tuple[bool, tuple[str, ...]]]] = []
+
+        def at_once(event: ev.Event) -> None:
+            # The old sandbox is gone, and the command that waits for that has not been told yet.
+            if isinstance(event, ev.RuntimeChanged) and event.state == State.GONE and not restarts:
+                restarts.append(asyncio.create_task(ask(kit, "restart", "0000-0")))
+
+        kit.engine.bus.add_sink(at_once)
+        await ask(kit, "confirm_stop", "0000-0")
+        assert await restarts[0] == (True, ("0000-0",))
+        await kit.running(attempt=2)
+        await ask(kit, "stop", "0000-0")
+        second = kit.rollout().sandbox
+        assert second is not None
+        assert second.state is State.SENT
+        assert await ask(kit, "confirm_stop", "0000-0") == (True, ("0000-0",))
+        assert second.state is State.GONE
+    assert kit.state.unconfirmed == set()
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -127,6 +127,8 @@ class Commands:
         """
         was = job.intent
         job.ask(Intent.STOP)
+        # A later restart may have begun by the time that this goes on: its sandbox is not the one that was meant.
+        meant = list(job.leftovers)
         changed = was is Intent.RESTART
         if job.queued and self._engine.scheduler.remove(job):
             announce_dequeued(job, self._engine, self._engine.stop_condition)
@@ -141,10 +143,10 @@ class Commands:
         if job.intent is Intent.STOP:
             make_final(job, self._engine)
         if confirm:
-            unsettled = job.unsettled
+            unsettled = [runtime for runtime in meant if not runtime.state.settled]
             changed = changed or bool(unsettled)
             self._raise(await confirm_gone(unsettled))
-            job.leftovers = job.unsettled
+            job.forget_gone()
         return changed
 
     async def restart(self, job: Job, *, force: bool) -> bool:
@@ -154,13 +156,18 @@ class Commands:
         """
         if job.intent is Intent.RESTART or (job.queued and job.intent is Intent.RUN):
             return False
+        # The run must not end between the old sandbox's end and the new attempt.
+        with self._engine.scheduler.promise():
+            return await self._restart(job, force=force)
+
+    async def _restart(self, job: Job, *, force: bool) -> bool:
         asked = job.ask(Intent.RESTART)
-        attempt = job.attempt
+        attempt, meant = job.attempt, list(job.leftovers)
         if attempt is not None:
             if job.result is None:
                 await attempt.stop()
             await job.idle.wait()
-        errors = [] if force else await confirm_gone(job.unsettled)
+        errors = [] if force else await confirm_gone(meant)
         if job.asked != asked:
             return False
         if errors:

@@ -72,8 +72,8 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Attempts run, or wait for a place."""
-        return bool(self.scheduler.active or self.scheduler.waiting)
+        """Attempts run, wait for a place, or are about to."""
+        return self.scheduler.busy
 
     async def command(
         self, name: str, targets: Sequence[str] = (), args: Mapping[str, Any] | None = None, by: str = ""
@@ -246,6 +246,8 @@ class Engine:
         await self._results.flush()
         if self.busy:
             return False
+        if self.state.over:
+            return True
         totals = self.state.totals
         unconfirmed = tuple(sorted(r.name for job in self.jobs.values() for r in job.unsettled))
         code = exit_code(

@@ -58,6 +58,10 @@ class Job:
         """Sandboxes of this rollout that are not proven gone."""
         return [runtime for runtime in self.leftovers if not runtime.state.settled]
 
+    def forget_gone(self) -> None:
+        """Let go of sandboxes that are proven gone; one that is about to start is still this rollout's."""
+        self.leftovers = [runtime for runtime in self.leftovers if runtime.state is not State.GONE]
+
     def ask(self, intent: Intent) -> int:
         """Note what is asked now; returns a number that tells whether something newer was asked since."""
         self.intent = intent
@@ -95,7 +99,8 @@ def begin(job: Job, host: Host) -> Attempt:
     job.confirm = True
     job.result = None
     attempt = job.attempt = host.new_attempt(job)
-    job.leftovers = [*job.unsettled, attempt.runtime]
+    job.forget_gone()
+    job.leftovers.append(attempt.runtime)
     return attempt
 
 

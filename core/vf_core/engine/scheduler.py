@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from vf_core.engine.jobs import Job
@@ -23,6 +24,7 @@ class Scheduler:
         self._launch = launch
         self._queue: deque[Job] = deque()
         self._running: set[asyncio.Task[None]] = set()
+        self._promised = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
 
@@ -74,8 +76,24 @@ class Scheduler:
             task.add_done_callback(self._ended)
         self._note_quiet()
 
+    @property
+    def busy(self) -> bool:
+        """Something runs, is queued, or is promised."""
+        return bool(self._running or self._queue or self._promised)
+
+    @contextmanager
+    def promise(self) -> Iterator[None]:
+        """Inside, a job may be about to be queued: it is not quiet until that is decided."""
+        self._promised += 1
+        self._note_quiet()
+        try:
+            yield
+        finally:
+            self._promised -= 1
+            self._note_quiet()
+
     async def quiet(self) -> None:
-        """Wait until nothing runs and nothing is queued."""
+        """Wait until nothing runs, is queued, or is promised."""
         await self._quiet.wait()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -85,7 +103,7 @@ class Scheduler:
         self.pump()
 
     def _note_quiet(self) -> None:
-        if self._queue or self._running:
+        if self.busy:
             self._quiet.clear()
         else:
             self._quiet.set()
