@@ -93,7 +93,8 @@ def test_a_taskset_that_ends_the_process_is_told_as_that(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGINT] * 3, [signal.SIGTERM, signal.SIGINT]])
 def test_signals_end_the_run_gracefully_however_often(tmp_path: Path, numbers: list[signal.Signals]) -> None:
-    config = script_config(tmp_path, ["trap '' TERM; sleep 31.4159 & wait; wait"] * 3)
+    seconds = f"3{os.getpid()}.{len(numbers)}{numbers[0]}"  # like no other test's
+    config = script_config(tmp_path, [f"trap '' TERM; sleep {seconds} & wait; wait"] * 3)
     with engine(config) as (handle, run_dir):
         wait_for(lambda: programs(run_dir) == 3, "start")
         for number in numbers:
@@ -103,7 +104,7 @@ def test_signals_end_the_run_gracefully_however_often(tmp_path: Path, numbers: l
         assert state.status == "stopped"
         assert state.totals.stopped == 3
         assert state.unconfirmed == set()
-        assert marked("31.4159") == []
+        assert marked(seconds) == []
         assert "Traceback" not in run_dir.engine_log.read_text()
 
 

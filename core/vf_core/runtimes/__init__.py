@@ -11,21 +11,25 @@ from vf_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from vf_core.runtimes.base import Runtime, RuntimeConfig
-    from vf_core.runtimes.lifecycle import Observer
+    from vf_core.runtimes.lifecycle import Observer, Recorder
+    from vf_core.runtimes.provider import Provider
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSpec:
-    """Where a kind of runtime is found, as `module:class`."""
+    """Where a kind of runtime is found, as `module:class`. `extra` is the optional dependency that it needs."""
 
     config: str
     runtime: str
+    provider: str
+    extra: str = ""
 
 
 RUNTIMES: dict[str, RuntimeSpec] = {
     "subprocess": RuntimeSpec(
         config="vf_core.runtimes.subprocess:SubprocessConfig",
         runtime="vf_core.runtimes.subprocess:SubprocessRuntime",
+        provider="vf_core.runtimes.leftovers:LocalProvider",
     ),
 }
 
@@ -41,11 +45,21 @@ def make_runtime(
     name: str,
     labels: Mapping[str, str] | None = None,
     observer: Observer | None = None,
+    recorder: Recorder | None = None,
 ) -> Runtime:
     """A runtime of the config's kind, not started. `name` is its sandbox's name, unique in the run; `observer` is
-    told of every move of its lifecycle before that is acted on."""
-    runtime = cast("type[Runtime]", _load(_spec(config.type).runtime))
-    return runtime(config, name=name, labels=labels, observer=observer)
+    told of every move of its lifecycle before that is acted on; `recorder` writes it down before it is asked for."""
+    runtime = cast("type[Runtime]", _load(_spec(config.type).runtime))(
+        config, name=name, labels=labels, observer=observer
+    )
+    runtime.recorder = recorder
+    return runtime
+
+
+def make_provider(kind: str) -> Provider:
+    """What lists and ends sandboxes of a kind, as this user's settings and variables say. Raises `SandboxError` when
+    it cannot be used here: no extra, no credentials, no engine, and what to do about it."""
+    return cast("type[Provider]", _load(_spec(kind).provider))()
 
 
 def _spec(kind: str) -> RuntimeSpec:

@@ -9,13 +9,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from vf_core.config.base import StrictModel
 from vf_core.errors import SandboxError
 from vf_core.runtimes.box import Answer, Box
 from vf_core.runtimes.lifecycle import Observer, State
 from vf_core.runtimes.machine import Machine
+
+if TYPE_CHECKING:
+    from vf_core.trace.task import TaskData
 
 __all__ = ["Answer", "Box", "OutputSink", "ProgramResult", "Runtime", "RuntimeConfig"]
 
@@ -50,6 +53,22 @@ class RuntimeConfig(StrictModel):
     """What all runtimes' configs have: `type`, the kind of runtime."""
 
     type: str
+
+    @property
+    def lifetime(self) -> float | None:
+        """Seconds after which the provider ends a sandbox, whatever happens; None: it does not."""
+        return None
+
+    def for_task(self, data: TaskData) -> Self:
+        """This config with what the task asks of its sandbox, where the config itself says nothing of it.
+
+        Raises `ValueError` for a wish that the kind cannot meet.
+        """
+        return self
+
+    def validate_here(self) -> None:
+        """Refuse, without a network, what this machine or the installed SDK cannot do: a missing extra, missing
+        credentials, an option that would be dropped. Raises `ConfigError` whose `key` is relative to the runtime."""
 
 
 class Runtime(Machine[Any]):

@@ -23,11 +23,13 @@ class Answer:
 class Box(Generic[HandleT]):
     """One sandbox, from the wish for it to the proof of its end. `handle` is the provider's own data.
 
-    `forced`: whoever waits for a graceful end should wait no longer.
+    `asked`: the provider was, or may have been, asked to make it. `forced`: whoever waits for a graceful end should
+    wait no longer.
     """
 
     life: Lifecycle
     handle: HandleT
+    asked: bool = False
     forced: asyncio.Event = field(default_factory=asyncio.Event)
     creating: asyncio.Task[None] | None = None
     stopping: asyncio.Task[None] | None = None

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from vf_core.errors import SandboxError
 
@@ -58,7 +59,7 @@ _ALLOWED: dict[State, frozenset[State]] = {
 class Transition:
     """One move: `proof` is set on `gone` only (who answered, what), `detail` is an error or a remark.
 
-    A move to the state that already holds says that the sandbox's `id` became known.
+    A move to the state that already holds says that the sandbox's `id` became known, or how far it is (`detail`).
     """
 
     sandbox: str
@@ -71,6 +72,16 @@ class Transition:
 
 
 Observer = Callable[[Transition], None]
+
+
+class Recorder(Protocol):
+    """Writes sandboxes down where a later process finds them."""
+
+    async def reserve(self, move: Transition) -> None:
+        """On disk before this returns: the sandbox is about to be asked for. What this raises prevents that."""
+
+    def note(self, move: Transition) -> None:
+        """A move, or an id that became known. Written soon; never blocks, never raises."""
 
 
 class LifecycleError(SandboxError):
@@ -127,6 +138,12 @@ class Lifecycle:
         if id != self.id:
             self.id = id
             self._tell(Transition(self.sandbox, self.kind, self.state, self._clock(), id, "", self.detail))
+
+    def remark(self, detail: str) -> None:
+        """How far it is (an image pull, a queue); the state stays. Ignored when nothing is under way."""
+        if not self.state.settled and detail != self.detail:
+            self.detail = detail
+            self._tell(Transition(self.sandbox, self.kind, self.state, self._clock(), self.id, "", detail))
 
     @property
     def accepts_work(self) -> bool:

@@ -1,5 +1,6 @@
-"""Driving a sandbox through its lifecycle: start, stop, proof. Written once; providers add three small hooks.
+"""Driving a sandbox through its lifecycle: start, stop, proof. Written once; providers add a few small hooks.
 
+    _admit(box)      wait for a turn to ask (cancelled by a stop: nothing was asked for yet)
     _create(box)     make the sandbox; say `box.identify(id)` as soon as its id is known
     _terminate(box)  ask the provider to end it (by id, else by name and labels); "not found" is success
     _probe(box)      ask the provider whether it is still there
@@ -13,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from typing import Any, ClassVar, Generic, TypeVar
 
 from vf_core.errors import RolloutError, SandboxError, SandboxUnconfirmedError
 from vf_core.runtimes.box import Answer, Box
-from vf_core.runtimes.lifecycle import Lifecycle, LifecycleError, Observer, State
+from vf_core.runtimes.lifecycle import Lifecycle, LifecycleError, Observer, Recorder, State, Transition
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +32,7 @@ STOP_TIMEOUT = 30.0
 CONFIRM_TIMEOUT = 60.0
 # Said of a stop or check that ended with its event loop.
 _CUT_SHORT = "interrupted"
+_NEVER_ASKED = "its provider was never asked to make it"
 
 
 class Machine(ABC, Generic[HandleT]):
@@ -42,7 +45,8 @@ class Machine(ABC, Generic[HandleT]):
     def __init__(self, *, name: str, observer: Observer | None = None) -> None:
         self._name = name
         self._observer = observer
-        self._box: Box[HandleT] = Box(Lifecycle(name, self.kind, observer), self._new_handle())
+        self.recorder: Recorder | None = None
+        self._box: Box[HandleT] = Box(Lifecycle(name, self.kind, self._tell), self._new_handle())
         self._left: list[Box[HandleT]] = []
         self._forced_starts = 0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -56,6 +60,9 @@ class Machine(ABC, Generic[HandleT]):
     def _foreseen_id(self, handle: HandleT) -> str:
         """The id that the sandbox will have, where that is known before it is made."""
         return ""
+
+    async def _admit(self, box: Box[HandleT]) -> None:
+        """Wait until the provider may be asked: a limiter's queue, an image. May be cancelled."""
 
     @abstractmethod
     async def _create(self, box: Box[HandleT]) -> None:
@@ -140,13 +147,24 @@ class Machine(ABC, Generic[HandleT]):
         if not box.state.settled:
             self._left.append(box)
             self._forced_starts += 1
-            life = Lifecycle(f"{self._name}.{self._forced_starts + 1}", self.kind, self._observer)
+            life = Lifecycle(f"{self._name}.{self._forced_starts + 1}", self.kind, self._tell)
             self._box = Box(life, self._new_handle())
 
     async def _creation(self, box: Box[HandleT]) -> None:
         life = box.life
         try:
-            await self._create(box)
+            await self._admit(box)
+            if self.recorder is not None:
+                await self.recorder.reserve(
+                    Transition(box.name, self.kind, State.STARTING, time.time(), box.id)
+                )
+            box.asked = life.state is State.STARTING
+            if box.asked:
+                await self._create(box)
+        except asyncio.CancelledError as e:
+            if box.asked:
+                raise
+            raise SandboxError(f"sandbox {box.name} was stopped before it was asked for") from e
         except BaseException as e:
             if life.state is State.STARTING:
                 life.to(State.FAILED, detail=_say(e))
@@ -200,10 +218,13 @@ class Machine(ABC, Generic[HandleT]):
         detail = ""
         try:
             if box.creating is not None and not box.creating.done():
+                if not box.asked:
+                    box.creating.cancel()
                 await asyncio.wait({box.creating}, timeout=timeout)
                 if not box.creating.done():
                     raise TimeoutError("its creation is still under way")
-            await self._bounded(self._terminate(box), deadline)
+            if box.asked:
+                await self._bounded(self._terminate(box), deadline)
         except Exception as e:
             detail = f"could not be asked to stop: {_say(e)}"
             log.warning("sandbox %s %s", box.name, detail)
@@ -271,6 +292,8 @@ class Machine(ABC, Generic[HandleT]):
 
     async def _check(self, box: Box[HandleT], deadline: float) -> tuple[State, str]:
         """Ask until it is gone or `deadline` passes: the state to move to, and what was said."""
+        if not box.asked:
+            return State.GONE, _NEVER_ASKED
         said = ""
         for turn in range(1_000_000):
             try:
@@ -314,7 +337,7 @@ class Machine(ABC, Generic[HandleT]):
             if life.state is not State.STOPPING:
                 life.to(State.STOPPING, detail="at exit")
             try:
-                answer = self._cleanup(box)
+                answer = self._cleanup(box) if box.asked else Answer(True, _NEVER_ASKED)
             except Exception as e:
                 log.exception("sandbox %s could not be ended at exit", box.name)
                 life.to(State.UNKNOWN, detail=_say(e))
@@ -329,6 +352,12 @@ class Machine(ABC, Generic[HandleT]):
         _settled(self)
 
     # ------------------------------------------------------------------ tasks
+
+    def _tell(self, move: Transition) -> None:
+        if self.recorder is not None:
+            self.recorder.note(move)
+        if self._observer is not None:
+            self._observer(move)
 
     def _spawn(self, work: Coroutine[Any, Any, T], what: str) -> asyncio.Task[T]:
         task = asyncio.create_task(work, name=f"{what} {self.name}")
