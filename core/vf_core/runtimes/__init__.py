@@ -31,6 +31,24 @@ RUNTIMES: dict[str, RuntimeSpec] = {
         runtime="vf_core.runtimes.subprocess:SubprocessRuntime",
         provider="vf_core.runtimes.leftovers:LocalProvider",
     ),
+    "docker": RuntimeSpec(
+        config="vf_core.runtimes.docker.config:DockerConfig",
+        runtime="vf_core.runtimes.docker.runtime:DockerRuntime",
+        provider="vf_core.runtimes.docker.provider:DockerProvider",
+        extra="docker",
+    ),
+    "prime": RuntimeSpec(
+        config="vf_core.runtimes.prime.config:PrimeConfig",
+        runtime="vf_core.runtimes.prime.runtime:PrimeRuntime",
+        provider="vf_core.runtimes.prime.provider:PrimeProvider",
+        extra="prime",
+    ),
+    "modal": RuntimeSpec(
+        config="vf_core.runtimes.modal.config:ModalConfig",
+        runtime="vf_core.runtimes.modal.runtime:ModalRuntime",
+        provider="vf_core.runtimes.modal.provider:ModalProvider",
+        extra="modal",
+    ),
 }
 
 

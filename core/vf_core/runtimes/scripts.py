@@ -87,6 +87,16 @@ def unsatisfied(header: Header) -> list[str]:
     return missing
 
 
+def requirements(header: Header) -> list[Requirement]:
+    """The parsed requirements, in order. Raises `HarnessError` naming the one that is none."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        return [Requirement(text) for text in header.dependencies]
+    except InvalidRequirement as e:
+        raise HarnessError(f"the program asks for something that is no requirement: {e}") from e
+
+
 def _installed(requirement: Requirement, extras: set[str], depth: int) -> bool:
     """Whether a requirement is met here, what its extras ask for included."""
     from importlib.metadata import PackageNotFoundError, distribution
@@ -205,7 +215,7 @@ async def _by_uv(source: str, header: Header, missing: Sequence[str], directory:
             "and there is no uv",
             hint="install uv (https://docs.astral.sh/uv), or what is missing beside vf-tui",
         )
-    script = _with_header(source, header)
+    script = with_header(source, header)
     path = directory / f"{_digest(script)}-uv.py"
     _publish(path, script.encode())
     await _uv([uv, "sync", "--script", str(path), "--no-config", "-q"], directory, lacking)
@@ -218,7 +228,7 @@ async def _by_uv(source: str, header: Header, missing: Sequence[str], directory:
     return [interpreter, *ISOLATED, str(path)]
 
 
-def _with_header(source: str, header: Header) -> str:
+def with_header(source: str, header: Header) -> str:
     """`source` with its header replaced by `header`."""
     lines = ["# /// script"]
     if header.python:
