@@ -20,7 +20,7 @@ from vf_core.events import types as ev
 from vf_core.harnesses.base import ExitMeaning, Harness, ModelContext
 from vf_core.runtimes import make_runtime
 from vf_core.runtimes.base import ProgramResult, Runtime
-from vf_core.runtimes.lifecycle import State, Transition
+from vf_core.runtimes.lifecycle import Recorder, State, Transition
 from vf_core.tasks import Task, stop_hooks
 from vf_core.tasks.scoring import invoke, score
 from vf_core.trace.record import Trace, new_trace
@@ -40,6 +40,8 @@ _CANCEL_PATIENCE = 1.5
 _OUTPUT_TAIL = 2_000
 _KILLED = 128 + 9
 _LIVE_CHUNK = 4_000
+# Seconds of a sandbox's lifetime that are kept for what comes after its program.
+_LIFETIME_RESERVE = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,10 @@ class RunContext:
     run_dir: RunDir
     watched: Callable[[str], bool]
     labels: dict[str, str] = field(default_factory=dict)
+    # Writes a rollout's attempt's sandbox down before it is asked for; None: nowhere.
+    recorder: Callable[[Runtime, str, int], Recorder] | None = None
+    # Told of a rollout's use of its sandbox provider: why it failed, empty when it worked.
+    used: Callable[[str, str, str], None] = lambda rollout, provider, why: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +103,13 @@ class Attempt:
         )
         agent = config.env.agent
         self.runtime: Runtime = make_runtime(
-            agent.runtime,
+            agent.runtime.for_task(spec.task.data),
             name=f"vf-{context.run[:8]}-{spec.id}-a{number}",
             labels={**context.labels, "rollout": spec.id, "attempt": str(number)},
             observer=self._observe,
         )
+        if context.recorder is not None:
+            self.runtime.recorder = context.recorder(self.runtime, spec.id, number)
         self.phase = ""
         self.stop_reason: str | None = None
         self.exit: ExitMeaning | None = None
@@ -210,7 +218,7 @@ class Attempt:
         timing = self.trace.timing
         available = {"trace": self.trace, "runtime": runtime, "task": task.data}
         async with self._phase("boot", timing.boot):
-            await runtime.start()
+            await self._boot()
         async with self._phase("setup", timing.setup, self._seconds("setup"), TaskError):
             async with boundary(TaskError, "task setup"):
                 await invoke(task.setup, available)
@@ -231,6 +239,16 @@ class Attempt:
             rewards=dict(self.trace.rewards),
             metrics=dict(self.trace.metrics),
         )
+
+    async def _boot(self) -> None:
+        kind = f"sandbox provider {self.runtime.kind}"
+        try:
+            await self.runtime.start()
+        except SandboxError as e:
+            if self.stop_reason is None:
+                self.context.used(self.spec.id, kind, str(e))
+            raise
+        self.context.used(self.spec.id, kind, "")
 
     @asynccontextmanager
     async def _phase(
@@ -259,6 +277,18 @@ class Attempt:
         theirs = getattr(self.spec.task.data.timeout, "harness" if stage == "rollout" else stage)
         return None if theirs is None else float(theirs)
 
+    def _rollout_seconds(self) -> float | None:
+        """The limit of the program: its own, or what is left of the sandbox's lifetime when that ends first.
+
+        Some of that is kept for finalize and scoring, so that the rollout ends well instead of being cut off.
+        """
+        seconds, lifetime = self._seconds("rollout"), self.runtime.config.lifetime
+        if lifetime is None:
+            return seconds
+        left = lifetime - (time.time() - (self.trace.timing.boot.end or time.time()))
+        capped = float(max(1, int(left - min(_LIFETIME_RESERVE, 0.1 * lifetime))))
+        return capped if seconds is None else min(seconds, capped)
+
     async def _run_program(self) -> None:
         from vf_core.interception import Limits, Session
 
@@ -281,7 +311,7 @@ class Attempt:
             emit_live=context.watched(self.spec.id),
         )
         secret = context.server.register(session)
-        seconds = self._seconds("rollout")
+        seconds = self._rollout_seconds()
         self._emit(ev.ProgramStarted, program=harness.config.id)
         started = time.monotonic()
         output = context.run_dir.open_output(self.spec.id, self.number)
@@ -383,9 +413,13 @@ class Attempt:
         self.context.publish(event(rollout=self.spec.id, attempt=self.number, **fields))
 
     def _observe(self, move: Transition) -> None:
-        self._lifecycle.append(
-            {k: v for k, v in (("state", move.state.value), ("t", move.t), ("proof", move.proof)) if v}
-        )
+        state = move.state.value
+        if not self._lifecycle or self._lifecycle[-1]["state"] != state:
+            self._lifecycle.append(
+                {k: v for k, v in (("state", state), ("t", move.t), ("proof", move.proof)) if v}
+            )
+        config = self.runtime.config
+        ends = move.t + config.lifetime if config.lifetime and move.state is State.LIVE else None
         self.context.publish(
             ev.RuntimeChanged(
                 rollout=self.spec.id,
@@ -396,5 +430,7 @@ class Attempt:
                 id=move.id,
                 proof=move.proof,
                 detail=move.detail[: ev.MESSAGE_LIMIT],
+                image=str(getattr(config, "image", "")) if move.state is State.STARTING else "",
+                ends=ends,
             )
         )

@@ -200,9 +200,9 @@ class Commands:
 
     async def _pause(self, paused: bool) -> Outcome:
         engine = self._engine
-        if engine.scheduler.paused == paused:
+        if engine.launching.paused_by_user if paused else not engine.scheduler.paused:
             return Outcome(message="already paused" if paused else "not paused")
-        engine.set_launching(paused=paused, reason="by the user" if paused else "")
+        engine.launching.set(paused=paused, reason="by the user" if paused else "")
         return Outcome(["run"])
 
     async def _set_concurrency(self, args: Mapping[str, Any]) -> Outcome:
@@ -211,7 +211,7 @@ class Commands:
             raise VfError(f"concurrency must be a whole number from 1, not {value!r}")
         if value == self._engine.scheduler.concurrency:
             return Outcome(message=f"already {value}")
-        self._engine.set_launching(concurrency=value)
+        self._engine.launching.set(concurrency=value)
         return Outcome(["run"], message=f"up to {value} at once")
 
     async def _stop_all(self, confirm: bool) -> Outcome:

@@ -11,6 +11,7 @@ from typing import Any
 
 from vf_core.engine.commands import Commands
 from vf_core.engine.jobs import Job, begin, confirm_gone, run_job
+from vf_core.engine.launching import Launching
 from vf_core.engine.plan import Plan
 from vf_core.engine.results import Results, exit_code, is_unreachable
 from vf_core.engine.scheduler import Scheduler
@@ -21,6 +22,7 @@ from vf_core.events.state import RunState
 from vf_core.interception import InterceptionServer
 from vf_core.rollout import Attempt, Result, RunContext
 from vf_core.runs.layout import RunDir
+from vf_core.runtimes import identity
 from vf_core.trace.writer import TraceWriter
 
 log = logging.getLogger(__name__)
@@ -39,10 +41,14 @@ class Engine:
         config = plan.config
         self.jobs = {spec.id: Job(spec) for spec in plan.specs}
         self.scheduler = Scheduler(config.max_concurrent, self._launch)
+        self.launching = Launching(
+            self.scheduler, self.publish, lambda: self._viewers > 0, self._provider_is_down
+        )
         self.closing = False
         self.close_reason = ""
         self._interrupted = False
         self._broken: str | None = None
+        self._down: str | None = None
         self._output_lost = False
         self._unreachable: set[str] = set()
         self._watched: frozenset[str] = frozenset()
@@ -68,7 +74,7 @@ class Engine:
     @property
     def stop_condition(self) -> str:
         """What a rollout that is stopped now is stopped by: the user, or the run's own failure."""
-        return "run_failed" if self._broken else "user_stopped"
+        return "run_failed" if self._broken or self._down else "user_stopped"
 
     @property
     def busy(self) -> bool:
@@ -116,26 +122,13 @@ class Engine:
                     return self.state.exit_code or 0
         finally:
             self.closing = self.scheduler.closed = True
+            self.launching.close()
             await self._results.close()
             await self._server.stop()
 
     def publish(self, event: ev.Event) -> None:
         """Put an event on the bus."""
         self.bus.publish(event)
-
-    def set_launching(
-        self, *, paused: bool | None = None, concurrency: int | None = None, reason: str = ""
-    ) -> None:
-        """Pause or unpause launching, or change how many run at once."""
-        scheduler = self.scheduler
-        if paused is not None:
-            scheduler.paused = paused
-        if concurrency is not None:
-            scheduler.concurrency = concurrency
-        self.publish(
-            ev.RunLaunching(paused=scheduler.paused, concurrency=scheduler.concurrency, reason=reason)
-        )
-        scheduler.pump()
 
     def begin_stopping(self, reason: str) -> None:
         """Launch nothing more."""
@@ -176,16 +169,21 @@ class Engine:
 
     async def keep(self, job: Job, attempt: Attempt, result: Result) -> None:
         """Write the attempt's trace and note what the exit code needs of it."""
-        if is_unreachable(attempt.trace.error):
+        error = attempt.trace.error
+        if error is not None and is_unreachable(error):
             self._unreachable.add(job.spec.id)
+            self.launching.used(job.spec.id, "the model provider", error.message)
         else:
             self._unreachable.discard(job.spec.id)
+            if attempt.trace.num_turns:
+                self.launching.used(job.spec.id, "the model provider", "")
+        self.launching.ended(job.spec.id)
         await self._results.keep(attempt, result)
 
     # ------------------------------------------------------------------ inner parts
 
     def _make_context(self) -> RunContext:
-        config = self.plan.config
+        config, me = self.plan.config, identity.engine()
         return RunContext(
             run=self.run_dir.run_id,
             config=config,
@@ -194,7 +192,14 @@ class Engine:
             publish=self.publish,
             run_dir=self.run_dir,
             watched=lambda rollout: rollout in self._watched,
-            labels={"run": self.run_dir.run_id, "host": socket.gethostname(), "pid": str(os.getpid())},
+            labels={
+                "run": self.run_dir.run_id,
+                "host": me.host,
+                "pid": str(me.pid),
+                "started": str(me.start),
+                "boot": me.boot,
+            },
+            used=self.launching.used,
         )
 
     def _announce(self) -> None:
@@ -254,17 +259,19 @@ class Engine:
             errors=totals.error,
             max_errors=self.plan.config.max_errors,
             unconfirmed=len(unconfirmed),
-            unreachable=bool(totals.error) and len(self._unreachable) == totals.ended,
+            unreachable=self._down is not None
+            or (bool(totals.error) and len(self._unreachable) == totals.ended),
             interrupted=self._interrupted,
             failed=self._broken is not None,
         )
-        status = "failed" if self._broken else "stopped" if self.state.status == "stopping" else "completed"
+        broken = self._broken or self._down
+        status = "failed" if broken else "stopped" if self.state.status == "stopping" else "completed"
         self.publish(
             ev.RunFinished(
                 status=status,
                 exit_code=code,
                 unconfirmed=unconfirmed,
-                message=self._broken or self.close_reason,
+                message=broken or self.close_reason,
             )
         )
         return True
@@ -285,6 +292,14 @@ class Engine:
         self._output_lost = True
         what = f"programs' output can't be written to {self.run_dir.logs}: {error.strerror or error}"
         self.publish(ev.Log(level="warning", message=f"{what}; the run goes on without it"))
+
+    def _provider_is_down(self, reason: str) -> None:
+        """Nobody is there to act on it: end the run, so that what is left can be run later."""
+        if self._down is None:
+            self._down = reason
+            self.publish(ev.Log(level="error", message=f"{reason}; the run is being stopped"))
+            task = asyncio.ensure_future(self.command("shutdown", (), {"reason": reason}))
+            task.add_done_callback(_log_failure)
 
     def cannot_write(self, error: Exception) -> None:
         """Results can't be kept: launch nothing more, and end what runs."""

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from vf_core.errors import ConfigError, VfError
 from vf_core.eval_config import EvalConfig
 from vf_core.harnesses.base import Harness
@@ -37,6 +39,7 @@ def make_plan(config: EvalConfig) -> Plan:
     env = config.env
     harness: Harness[Any] = load_class("harness", env.agent.harness.id)(env.agent.harness)
     harness.validate()
+    check_runtime(config)
     taskset = load_class("taskset", env.taskset.id)(env.taskset)
     try:
         tasks = list(taskset.select(config.num_tasks, config.shuffle, config.seed))
@@ -61,7 +64,34 @@ def make_plan(config: EvalConfig) -> Plan:
         for position, task in enumerate(tasks)
         for sample in range(config.num_rollouts)
     ]
-    return Plan(config, harness, specs, _unmet(tasks, config))
+    return Plan(config, harness, specs, (*_unmet(tasks, config), *_capped(tasks, config)))
+
+
+def check_runtime(config: EvalConfig) -> None:
+    """Raises `ConfigError` for what this machine or the installed SDK cannot do with the chosen runtime."""
+    try:
+        config.env.agent.runtime.validate_here()
+    except ConfigError as e:
+        key = ".".join(filter(None, ("env.agent.runtime", e.key)))
+        raise ConfigError(e.message, file=e.file, key=key, hint=e.hint) from e
+
+
+def _capped(tasks: list[Task[Any, Any, Any]], config: EvalConfig) -> tuple[str, ...]:
+    """Programs' limits above the lifetime of their sandboxes."""
+    agent = config.env.agent
+    lifetime, own = agent.runtime.lifetime, agent.timeout.rollout
+    if lifetime is None:
+        return ()
+    limits = [own] if own is not None else [t.data.timeout.harness for t in tasks if t.data.timeout.harness]
+    longest = max((limit for limit in limits if limit is not None), default=0)
+    if longest <= lifetime:
+        return ()
+    what = "env.agent.timeout.rollout" if own is not None else "a task's own timeout"
+    kind = agent.runtime.type
+    return (
+        f"{what} of {longest:g} s is above the lifetime of {kind} sandboxes, {int(lifetime)} s: it is capped there, "
+        "less the time that starting and scoring take",
+    )
 
 
 def _unmet(tasks: list[Task[Any, Any, Any]], config: EvalConfig) -> tuple[str, ...]:
@@ -90,6 +120,15 @@ def _check(task: Task[Any, Any, Any], harness: Harness[Any], config: EvalConfig)
             key="env.agent.runtime.type",
             hint="choose a runtime with containers",
         )
+    try:
+        config.env.agent.runtime.for_task(task.data)
+    except ValueError as e:
+        problem = (
+            "; ".join(error["msg"] for error in e.errors()) if isinstance(e, ValidationError) else str(e)
+        )
+        raise ConfigError(
+            f"task {name!r} asks for a sandbox that runtime {kind!r} cannot be: {problem}", key="env.taskset"
+        ) from e
     if group_rewards(task) and config.num_rollouts < 2:
         raise ConfigError(
             f"task {name!r} has group rewards, which compare rollouts of one task",

@@ -68,13 +68,23 @@ class Scheduler:
     def pump(self) -> None:
         """Launch what may be launched now."""
         while self._queue and not self.paused and not self.closed and self.active < self.concurrency:
-            job = self._queue.popleft()
-            job.queued = False
-            job.idle.clear()
-            task = asyncio.create_task(self._launch(job), name=f"job {job.spec.id}")
-            self._running.add(task)
-            task.add_done_callback(self._ended)
+            self._start(self._queue.popleft())
         self._note_quiet()
+
+    def launch_one(self) -> Job | None:
+        """Launch the next job although launching is paused; None when there is none, or no place."""
+        if not self._queue or self.closed or self.active >= self.concurrency:
+            return None
+        job = self._queue.popleft()
+        self._start(job)
+        return job
+
+    def _start(self, job: Job) -> None:
+        job.queued = False
+        job.idle.clear()
+        task = asyncio.create_task(self._launch(job), name=f"job {job.spec.id}")
+        self._running.add(task)
+        task.add_done_callback(self._ended)
 
     @property
     def busy(self) -> bool:

@@ -124,7 +124,7 @@ def _runtime(state: RunState, r: RolloutView, e: ev.RuntimeChanged) -> None:
         r.sandboxes.append(e.sandbox)
     if box.state is State.GONE:
         box.history.clear()
-        box.id, box.attempt = "", e.attempt
+        box.id, box.attempt, box.image, box.ends = "", e.attempt, "", None
     _move(box, e)
     if box.state in _UNPROVEN or (state.over and not box.state.settled):
         state.unconfirmed.add(box.name)
@@ -141,11 +141,21 @@ def _runtime(state: RunState, r: RolloutView, e: ev.RuntimeChanged) -> None:
 
 
 def _move(box: SandboxView, e: ev.RuntimeChanged) -> None:
+    before = box.state
     try:
         box.state, detail = State(e.state), e.detail
     except ValueError:
         box.state, detail = State.UNKNOWN, f"{e.state}: {e.detail}" if e.detail else e.state
-    box.since, box.id, box.proof, box.detail = e.t, e.id or box.id, e.proof, detail
+    box.id, box.proof, box.detail = e.id or box.id, e.proof, detail
+    if e.image:
+        box.image = e.image
+    if e.ends is not None:
+        box.ends = e.ends
+    if box.state is before and box.history:
+        # How far it is, or its id: no step of its own.
+        box.history[-1] = (box.state, box.since, e.proof or detail)
+        return
+    box.since = e.t
     box.history.append((box.state, e.t, e.proof or detail))
     # How it began and how it ends both matter; the middle of endless checking does not.
     if len(box.history) > HISTORY_KEPT:

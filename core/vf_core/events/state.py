@@ -34,7 +34,8 @@ ENDED: frozenset[str] = frozenset({"completed", "declined", "error", "stopped"})
 
 @dataclass(slots=True)
 class SandboxView:
-    """One sandbox of one attempt, with every state it went through as (state, time, proof or detail)."""
+    """One sandbox of one attempt, with every state it went through as (state, time, proof or detail). `ends`: when
+    its provider ends it by itself, Unix seconds; None where it does not."""
 
     name: str
     rollout: str
@@ -45,6 +46,8 @@ class SandboxView:
     id: str = ""
     proof: str = ""
     detail: str = ""
+    image: str = ""
+    ends: float | None = None
     history: list[tuple[State, float, str]] = field(default_factory=list)
 
 

@@ -156,7 +156,8 @@ class AttemptFinished(RolloutEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeChanged(RolloutEvent):
     """A sandbox's lifecycle moved. `state` is a value of `runtimes.lifecycle.State`; `proof` says who
-    answered and what, set with `gone` only; `detail` is an error or a remark."""
+    answered and what, set with `gone` only; `detail` is an error or a remark. The state that already held: its id
+    became known, or how far it is. `image` is what it is made from, `ends` when its provider ends it (Unix s)."""
 
     sandbox: str
     kind: str
@@ -164,6 +165,8 @@ class RuntimeChanged(RolloutEvent):
     id: str = ""
     proof: str = ""
     detail: str = ""
+    image: str = ""
+    ends: float | None = None
 
 
 @_register("program.started")

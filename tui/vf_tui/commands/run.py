@@ -144,6 +144,7 @@ def _is_option(arg: str) -> bool:
 
 def load_config(path: Path | None, overrides: Sequence[str], *, quietly: bool = True) -> EvalConfig:
     """Read and check a config; `quietly`: what plugins print meanwhile goes to the log."""
+    from vf_core.engine.plan import check_runtime
     from vf_core.eval_config import EvalConfig
     from vf_core.plugins import load_class
 
@@ -151,6 +152,7 @@ def load_config(path: Path | None, overrides: Sequence[str], *, quietly: bool = 
         config = EvalConfig.load(path, overrides)
         harness = config.env.agent.harness
         load_class("harness", harness.id)(harness).validate()
+        check_runtime(config)
     return config
 
 
