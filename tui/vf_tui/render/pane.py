@@ -75,7 +75,7 @@ def _foot(view: RolloutView, cells: int, frame: str) -> Line:
             facts += [(f" {g.dot} ", "faint")] if facts else []
             facts.append((text, style))
     if not facts:
-        facts = [(view.status, status.STATUS_STYLES[view.status])]
+        facts = [status.status_word(view)]
     room = cells - 6
     if line_width(facts) > room:
         facts = list(clip(facts, max(1, room)))

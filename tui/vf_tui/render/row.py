@@ -151,7 +151,7 @@ def _word(view: RolloutView, now: float, stall: float, *, combined: bool) -> tup
     if view.command and not view.ended_status:
         return view.command.replace("_", " "), "warn"
     if view.status != "active":
-        return view.status, status.STATUS_STYLES[view.status]
+        return status.status_word(view)
     if not combined:
         return cell(view.phase, 12) or "boot", "dim"
     doing = status.doing(view)

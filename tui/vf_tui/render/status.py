@@ -67,7 +67,7 @@ def doing(view: RolloutView) -> Now:
     if view.status == "queued":
         return Now("queued", style="faint")
     if view.ended_status:
-        return Now(_ended_word(view), _ended_how(view), style=STATUS_STYLES[view.status])
+        return Now(_ended_word(view), _ended_how(view), style=status_word(view)[1])
     box = view.sandbox
     if view.phase in _BUSY:
         return Now(view.phase, since=view.phase_since, style="dim")
@@ -81,13 +81,25 @@ def doing(view: RolloutView) -> Now:
     return Now(cell(view.phase, 20), since=view.phase_since, style="dim")
 
 
+# Ends that are none of the agent's own: the rollout counts, and yet something cut it short.
+_CUT_SHORT = {"harness_timeout": "timeout", "max_turns": "max turns"}
+
+
+def status_word(view: RolloutView) -> tuple[str, str]:
+    """The rollout's status for a list, and its style: a completed one says what cut it short."""
+    cut = _CUT_SHORT.get(view.stop_condition) or ("max tokens" if view.stop_condition.startswith("max_") else "")
+    if view.status == "completed" and cut:
+        return cut, "warn"
+    return view.status, STATUS_STYLES[view.status]
+
+
 def _ended_word(view: RolloutView) -> str:
     if view.status == "error":
         return cell(view.error_type, 40) or "error"
     if view.status == "declined":
         program = view.program
         return cell(program.meaning, 40) if program and program.kind == "declined" else "declined"
-    return view.status
+    return status_word(view)[0]
 
 
 def _ended_how(view: RolloutView) -> str:
