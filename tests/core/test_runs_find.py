@@ -14,11 +14,12 @@ import pytest
 
 from doubles.records import record, verifiers_run
 from vf_core.errors import RunDirError
-from vf_core.runs import index, liveness
+from vf_core.runs import index
 from vf_core.runs.engine_file import EngineInfo, Standing, write_engine_info
 from vf_core.runs.find import find_runs, resolve_run, summarise
 from vf_core.runs.layout import RunDir
 from vf_core.runs.liveness import Whereabouts, here, process_lives, process_start
+from vf_core.runtimes import liveness
 
 
 @pytest.fixture(autouse=True)

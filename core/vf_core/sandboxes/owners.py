@@ -1,0 +1,171 @@
+"""Whose a sandbox is, and whether that engine still lives: only a proven death makes a sandbox a leftover."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from vf_core.runtimes.liveness import Whereabouts, here, process_lives, process_start
+
+Standing = Literal["live", "dead", "elsewhere", "unknown"]
+_ENGINE_FILE_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The engine that asked for a sandbox: its run, and its process. `start` is the process's start time, `machine`,
+    `boot` and `space` where it runs (see `runtimes.liveness`); what is not known is empty, a `pid` of 0."""
+
+    run: str
+    run_dir: str = ""
+    host: str = ""
+    machine: str = ""
+    boot: str = ""
+    space: str = ""
+    pid: int = 0
+    start: str = ""
+
+    @classmethod
+    def this_process(cls, run: str, run_dir: Path | str = "") -> Owner:
+        """An engine in this process."""
+        where, pid = here(), os.getpid()
+        return cls(
+            run=run,
+            run_dir=str(run_dir),
+            host=where.host,
+            machine=where.machine,
+            boot=where.boot,
+            space=where.space,
+            pid=pid,
+            start=process_start(pid),
+        )
+
+    def labels(self) -> dict[str, str]:
+        """As a sandbox's labels: with these, a provider's list alone tells whose it is."""
+        return {
+            "run": self.run,
+            "host": self.host,
+            "machine": self.machine,
+            "boot": self.boot,
+            "space": self.space,
+            "pid": str(self.pid),
+            "started": self.start,
+        }
+
+    @classmethod
+    def from_labels(cls, labels: Mapping[str, str]) -> Owner:
+        """What a provider's list says of it."""
+        pid = labels.get("pid", "")
+        return cls(
+            run=labels.get("run", ""),
+            host=labels.get("host", ""),
+            machine=labels.get("machine", ""),
+            boot=labels.get("boot", ""),
+            space=labels.get("space", ""),
+            pid=int(pid) if pid.isascii() and pid.isdigit() and len(pid) < 12 else 0,
+            start=labels.get("started", ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether an owner lives; `proof` is the sentence for the screen."""
+
+    owner: Standing
+    proof: str
+
+
+def judge(owner: Owner) -> Verdict:
+    """Of an owner that stands in this machine's own ledger. May read small files: not for a hot path."""
+    if owner.pid <= 0:
+        return Verdict("unknown", "nothing says which process asked for it")
+    engine = _engine_of(owner.run_dir)
+    if engine is not None:
+        again = _speaks_for_run(owner, *engine)
+        if again is not None:
+            return again
+    lives = process_lives(owner.pid, owner.start, _whereabouts(owner))
+    return Verdict(lives, _said(owner, lives))
+
+
+def judge_labels(owner: Owner) -> Verdict:
+    """Of an owner that only a provider's list names. The account may be shared by machines of the same name, so a
+    death is believed only where it can be seen: on this very boot, of a process that would be visible from here."""
+    now = here()
+    if owner.pid <= 0 or not owner.host:
+        return Verdict("unknown", "its labels do not say which process asked for it")
+    if owner.host != now.host or (owner.machine and owner.machine != now.machine):
+        return Verdict("elsewhere", f"made on host {owner.host}, which cannot be asked from {now.host}")
+    if not owner.boot or not now.boot:
+        return Verdict("unknown", f"its labels do not say in which boot of {owner.host} pid {owner.pid} ran")
+    if owner.boot != now.boot:
+        return Verdict(
+            "unknown",
+            f"made on another boot of {owner.host}, or on another machine of that name; no record here",
+        )
+    if not owner.space:
+        owner = _with_space(owner, now.space)
+    lives = process_lives(owner.pid, owner.start, _whereabouts(owner))
+    return Verdict(lives, _said(owner, lives))
+
+
+def _with_space(owner: Owner, space: str) -> Owner:
+    return Owner(
+        owner.run, owner.run_dir, owner.host, owner.machine, owner.boot, space, owner.pid, owner.start
+    )
+
+
+def _whereabouts(owner: Owner) -> Whereabouts:
+    return Whereabouts(owner.host, owner.machine, owner.boot, owner.space)
+
+
+def _said(owner: Owner, lives: Standing) -> str:
+    now = here()
+    boot = "this boot" if owner.boot == now.boot else "an earlier boot"
+    if lives == "live":
+        return f"pid {owner.pid} lives (host {owner.host})"
+    if lives == "dead":
+        return f"pid {owner.pid} is gone (host {owner.host}, {boot})"
+    if owner.host == now.host and owner.boot == now.boot:
+        return f"pid {owner.pid} ran in another container of {owner.host}, which cannot be seen from here"
+    return f"pid {owner.pid} runs on host {owner.host}, which cannot be asked from {now.host}"
+
+
+def _speaks_for_run(owner: Owner, engine: Owner, ended: bool) -> Verdict | None:
+    """What the run's own engine file adds: another engine took the run up, or this one closed in peace."""
+    if engine.pid <= 0:
+        return None
+    same = (engine.pid, engine.start, engine.boot) == (owner.pid, owner.start, owner.boot)
+    if same:
+        if ended:
+            return Verdict("dead", f"its engine has closed (pid {owner.pid}, host {owner.host})")
+        return None
+    if not ended and process_lives(engine.pid, engine.start, _whereabouts(engine)) == "live":
+        return Verdict("live", f"its run is alive again: pid {engine.pid} (host {engine.host})")
+    return None
+
+
+def _engine_of(run_dir: str) -> tuple[Owner, bool] | None:
+    """The engine that a run directory names, and whether it said that it has closed."""
+    if not run_dir:
+        return None
+    try:
+        with open(os.path.join(run_dir, "engine.json"), "rb") as file:
+            data: Any = json.loads(file.read(_ENGINE_FILE_LIMIT))
+        engine = Owner(
+            run=str(data.get("run", "")),
+            run_dir=run_dir,
+            host=str(data.get("host", "")),
+            machine=str(data.get("machine", "")),
+            boot=str(data.get("boot", "")),
+            space=str(data.get("space", "")),
+            pid=int(data.get("pid", 0)),
+            start=str(data.get("start", "")),
+        )
+        return engine, data.get("ended") is True
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return None
