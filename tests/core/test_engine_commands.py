@@ -24,7 +24,7 @@ async def ask(kit: Kit, name: str, *targets: str, **args: object) -> tuple[bool,
     return reply.ok, reply.changed
 
 
-async def test_stop_ends_at_sent_and_confirm_brings_proof(tmp_path: Path) -> None:
+async def test_stop_waits_for_nothing_and_its_proof_comes_by_itself(tmp_path: Path) -> None:
     async with engine_kit(script_config(tmp_path, [LONG, LONG])) as (kit, _):
         await kit.running("0000-0")
         await kit.running("0001-0")
@@ -33,12 +33,14 @@ async def test_stop_ends_at_sent_and_confirm_brings_proof(tmp_path: Path) -> Non
         assert (rollout.status, rollout.stop_condition) == ("stopped", "user_stopped")
         assert rollout.program is not None
         assert rollout.program.meaning == "exit 143 terminated"
-        assert rollout.sandbox is not None
-        assert rollout.sandbox.state is State.SENT
-        assert rollout.sandbox.name in kit.state.unconfirmed
+        box = rollout.sandbox
+        assert box is not None
+        assert box.state is not State.GONE
+        assert box.name in kit.state.unconfirmed
         assert await ask(kit, "stop", "0000-0") == (True, ())
-        assert await ask(kit, "confirm_stop", "0000-0") == (True, ("0000-0",))
-        assert rollout.sandbox.state is State.GONE
+        await kit.until(lambda: box.state is State.GONE)
+        assert [state for state, *_ in box.history][-4:] == ["stopping", "sent", "checking", "gone"]
+        assert kit.state.unconfirmed == set()
         assert await ask(kit, "confirm_stop", "0000-0") == (True, ())
         assert kit.rollout("0001-0").status == "active"
 
@@ -225,7 +227,6 @@ async def test_a_stop_is_never_undone_by_a_retry(tmp_path: Path) -> None:
 async def test_a_restart_just_before_a_confirm_ends_keeps_its_sandbox_in_view(tmp_path: Path) -> None:
     async with engine_kit(script_config(tmp_path, [LONG, LONG])) as (kit, _):
         await kit.running()
-        await ask(kit, "stop", "0000-0")
         restarts: list[asyncio.Task[tuple[bool, tuple[str, ...]]]] = []
 
         def at_once(event: ev.Event) -> None:
@@ -237,10 +238,9 @@ async def test_a_restart_just_before_a_confirm_ends_keeps_its_sandbox_in_view(tm
         await ask(kit, "confirm_stop", "0000-0")
         assert await restarts[0] == (True, ("0000-0",))
         await kit.running(attempt=2)
-        await ask(kit, "stop", "0000-0")
         second = kit.rollout().sandbox
         assert second is not None
-        assert second.state is State.SENT
+        assert second.state is State.LIVE
         assert await ask(kit, "confirm_stop", "0000-0") == (True, ("0000-0",))
         assert second.state is State.GONE
     assert kit.state.unconfirmed == set()

@@ -13,6 +13,7 @@ from vf_core.engine.jobs import Intent, Job, announce_dequeued, confirm_gone, ma
 from vf_core.errors import SandboxError, VfError
 from vf_core.events import types as ev
 from vf_core.events.command import COMMAND_NAMES, Reply
+from vf_core.runtimes.base import Runtime
 from vf_core.runtimes.lifecycle import State
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Commands:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._ids = itertools.count(1)
+        self._proofs: set[asyncio.Task[list[SandboxError]]] = set()
         self._run: dict[str, Callable[[Mapping[str, Any]], Awaitable[Outcome]]] = {
             "pause": lambda args: self._pause(True),
             "unpause": lambda args: self._pause(False),
@@ -147,7 +149,18 @@ class Commands:
             changed = changed or bool(unsettled)
             self._raise(await confirm_gone(unsettled))
             job.forget_gone()
+        else:
+            self._seek_proof(job, meant)
         return changed
+
+    def _seek_proof(self, job: Job, meant: list[Runtime]) -> None:
+        """Nobody waits for it, and yet what was asked to go is not left in doubt."""
+        if not any(runtime.state is State.SENT for runtime in meant):
+            return
+        task = asyncio.create_task(confirm_gone([r for r in meant if not r.state.settled]))
+        self._proofs.add(task)
+        task.add_done_callback(self._proofs.discard)
+        task.add_done_callback(lambda _: job.forget_gone())
 
     async def restart(self, job: Job, *, force: bool) -> bool:
         """A new attempt in a new sandbox, once the old one is proven gone (`force`: whatever became of it).
