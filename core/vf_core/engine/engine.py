@@ -13,6 +13,7 @@ from vf_core.engine.commands import Commands
 from vf_core.engine.jobs import Job, begin, confirm_gone, run_job
 from vf_core.engine.launching import Launching
 from vf_core.engine.plan import Plan
+from vf_core.engine.recording import Recording
 from vf_core.engine.results import Results, exit_code, is_unreachable
 from vf_core.engine.scheduler import Scheduler
 from vf_core.events import types as ev
@@ -22,7 +23,8 @@ from vf_core.events.state import RunState
 from vf_core.interception import InterceptionServer
 from vf_core.rollout import Attempt, Result, RunContext
 from vf_core.runs.layout import RunDir
-from vf_core.runtimes import identity
+from vf_core.sandboxes.ledger import Ledger
+from vf_core.sandboxes.owners import Owner
 from vf_core.trace.writer import TraceWriter
 
 log = logging.getLogger(__name__)
@@ -34,10 +36,11 @@ class Engine:
     After the last rollout it stays as long as somebody watches, so that rollouts can still be restarted.
     """
 
-    def __init__(self, plan: Plan, run_dir: RunDir, bus: Bus) -> None:
+    def __init__(self, plan: Plan, run_dir: RunDir, bus: Bus, ledger: Ledger | None = None) -> None:
         self.plan = plan
         self.run_dir = run_dir
         self.bus = bus
+        self._ledger = ledger
         config = plan.config
         self.jobs = {spec.id: Job(spec) for spec in plan.specs}
         self.scheduler = Scheduler(config.max_concurrent, self._launch)
@@ -183,7 +186,8 @@ class Engine:
     # ------------------------------------------------------------------ inner parts
 
     def _make_context(self) -> RunContext:
-        config, me = self.plan.config, identity.engine()
+        config, owner = self.plan.config, Owner.this_process(self.run_dir.run_id, self.run_dir.path)
+        ledger = self._ledger
         return RunContext(
             run=self.run_dir.run_id,
             config=config,
@@ -192,13 +196,8 @@ class Engine:
             publish=self.publish,
             run_dir=self.run_dir,
             watched=lambda rollout: rollout in self._watched,
-            labels={
-                "run": self.run_dir.run_id,
-                "host": me.host,
-                "pid": str(me.pid),
-                "started": str(me.start),
-                "boot": me.boot,
-            },
+            labels=owner.labels(),
+            recorder=None if ledger is None else Recording(ledger, owner, self.publish),
             used=self.launching.used,
         )
 

@@ -20,6 +20,7 @@ from vf_core.link.base import EnginePort
 from vf_core.link.server import PROTOCOL, SocketServer
 from vf_core.runs.layout import RunDir, write_private
 from vf_core.runs.recorder import Recorder
+from vf_core.sandboxes.ledger import Ledger
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +46,10 @@ class EngineSession:
             raise RunDirError(f"cannot write {run_dir.config}: {e.strerror or e}") from e
         bus = Bus()
         bus.bind(asyncio.get_running_loop())
-        engine = Engine(plan, run_dir, bus)
+        ledger = Ledger.open()
+        engine = Engine(plan, run_dir, bus, ledger)
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(ledger.aclose)
             server = None
             if serve:
                 server = await stack.enter_async_context(SocketServer(engine, run_dir))

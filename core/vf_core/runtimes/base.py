@@ -94,6 +94,11 @@ class Runtime(Machine[Any]):
         self.labels: dict[str, str] = dict(labels or {})
         super().__init__(name=name, observer=observer)
 
+    @property
+    def account(self) -> str:
+        """Where it is made, as its kind's `Provider.account` says it; empty where there is one place only."""
+        return ""
+
     def info(self) -> dict[str, Any]:
         """The `runtime` of the trace record: the config's fields and the sandbox's `id`, nulls left out."""
         out = self.config.model_dump(mode="json", exclude_none=True)

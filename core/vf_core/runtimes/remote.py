@@ -61,6 +61,8 @@ class ImageConfig(RuntimeConfig):
     memory: float | None = Field(None, gt=0)
     disk: float | None = Field(None, gt=0)
     gpu: GpuSpec | None = None
+    price: float | None = Field(None, ge=0)
+    """What a sandbox costs, in $ an hour, for the lists of what exists."""
 
     def for_task(self, data: TaskData) -> Self:
         """See `RuntimeConfig.for_task`: image, workdir and resources."""
