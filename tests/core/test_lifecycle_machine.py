@@ -10,7 +10,7 @@ import pytest
 from doubles.fake_runtime import SLOW, FakeRuntime, World
 from doubles.stepped_loop import SteppedLoop
 from vf_core.errors import SandboxError, SandboxUnconfirmedError
-from vf_core.runtimes import machine
+from vf_core.runtimes import at_exit
 from vf_core.runtimes.lifecycle import Lifecycle, LifecycleError, State, Transition
 
 
@@ -24,7 +24,7 @@ def loop():
     loop.advance(0)
     asyncio.set_event_loop(None)
     loop.close()
-    machine._UNSETTLED.clear()
+    at_exit._UNSETTLED.clear()
 
 
 def build() -> tuple[World, FakeRuntime, list[Transition]]:
@@ -341,9 +341,9 @@ def test_what_exists_is_not_lost_with_its_reference(loop):
     loop.do(box.start())
     del box
     gc.collect()
-    assert [held.state for held in machine._UNSETTLED] == [State.LIVE]
-    machine.cleanup_all()
-    assert [held.state for held in machine._UNSETTLED] == [State.SENT]
+    assert [held.state for held in at_exit._UNSETTLED] == [State.LIVE]
+    at_exit.cleanup_all()
+    assert [held.state for held in at_exit._UNSETTLED] == [State.SENT]
 
 
 @pytest.mark.parametrize("state", list(State))

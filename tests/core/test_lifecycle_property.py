@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from doubles.fake_runtime import Create, FakeRuntime, Probe, Terminate, World
 from doubles.stepped_loop import SteppedLoop
 from vf_core.errors import RolloutError, SandboxUnconfirmedError
-from vf_core.runtimes import machine
+from vf_core.runtimes import at_exit
 from vf_core.runtimes.lifecycle import _ALLOWED, State, Transition
 
 SECONDS = st.sampled_from([0.0, 0.01, 1.0, 6.0, 40.0])
@@ -141,7 +141,7 @@ class Sandboxes(RuleBasedStateMachine):
             for task in self.tasks:
                 if not task.cancelled() and task.exception() is not None:
                     assert isinstance(task.exception(), RolloutError)
-            assert self.box not in machine._UNSETTLED
+            assert self.box not in at_exit._UNSETTLED
         finally:
             for task in asyncio.all_tasks(self.loop):
                 task.cancel()

@@ -52,7 +52,7 @@ def end_process_soon(code: int) -> None:
     may keep it. Its sandboxes are ended first, as at any exit."""
 
     def end() -> None:
-        from vf_core.runtimes.machine import cleanup_all
+        from vf_core.runtimes.at_exit import cleanup_all
 
         names = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
         log.error("ended although threads still run: %s", ", ".join(names))

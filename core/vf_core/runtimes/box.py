@@ -6,9 +6,14 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from vf_core.errors import RolloutError
 from vf_core.runtimes.lifecycle import Lifecycle, State
 
 HandleT = TypeVar("HandleT")
+
+# Said of a stop or check that ended with its event loop.
+CUT_SHORT = "interrupted"
+NEVER_ASKED = "its provider was never asked to make it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +58,9 @@ class Box(Generic[HandleT]):
     def identify(self, id: str) -> None:
         """Its id is known: report it at once, so that it can be found whatever happens next."""
         self.life.identify(id)
+
+
+def say(e: BaseException) -> str:
+    """An error in a line: its own words when they are ours, else with its type."""
+    text = str(e)
+    return text if isinstance(e, RolloutError) and text else f"{type(e).__name__}: {text}".rstrip(": ")

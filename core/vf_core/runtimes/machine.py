@@ -12,7 +12,6 @@ sandbox can remain.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import logging
 import time
 from abc import ABC, abstractmethod
@@ -20,7 +19,8 @@ from collections.abc import Coroutine
 from typing import Any, ClassVar, Generic, TypeVar
 
 from vf_core.errors import RolloutError, SandboxError, SandboxUnconfirmedError
-from vf_core.runtimes.box import Answer, Box
+from vf_core.runtimes import at_exit
+from vf_core.runtimes.box import CUT_SHORT, NEVER_ASKED, Answer, Box, say
 from vf_core.runtimes.lifecycle import Lifecycle, LifecycleError, Observer, Recorder, State, Transition
 
 log = logging.getLogger(__name__)
@@ -30,15 +30,14 @@ HandleT = TypeVar("HandleT")
 
 STOP_TIMEOUT = 30.0
 CONFIRM_TIMEOUT = 60.0
-# Said of a stop or check that ended with its event loop.
-_CUT_SHORT = "interrupted"
-_NEVER_ASKED = "its provider was never asked to make it"
 
 
 class Machine(ABC, Generic[HandleT]):
     """At most one sandbox at a time, and its lifecycle. Not thread-safe: belongs to one event loop."""
 
     kind: ClassVar[str]
+    # Ending one at exit asks a provider, and may take its time.
+    cleanup_asks: ClassVar[bool] = True
     # Waits between two looks at a sandbox that is still there, in seconds; the last one repeats.
     probe_delays: ClassVar[tuple[float, ...]] = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
@@ -130,7 +129,7 @@ class Machine(ABC, Generic[HandleT]):
         box = Box(life, self._new_handle())
         life.to(State.STARTING, id=self._foreseen_id(box.handle))
         self._box = box
-        _at_exit(self)
+        at_exit.hold(self)
         box.creating = self._spawn(self._creation(box), "create")
         try:
             await asyncio.wait({box.creating})
@@ -167,10 +166,10 @@ class Machine(ABC, Generic[HandleT]):
             raise SandboxError(f"sandbox {box.name} was stopped before it was asked for") from e
         except BaseException as e:
             if life.state is State.STARTING:
-                life.to(State.FAILED, detail=_say(e))
+                life.to(State.FAILED, detail=say(e))
             if isinstance(e, RolloutError) or not isinstance(e, Exception):
                 raise
-            raise SandboxError(f"sandbox {box.name} could not be created: {_say(e)}") from e
+            raise SandboxError(f"sandbox {box.name} could not be created: {say(e)}") from e
         if life.state is State.STARTING:
             life.to(State.LIVE)
             return
@@ -204,7 +203,7 @@ class Machine(ABC, Generic[HandleT]):
         if box.state is State.STOPPING:
             if task is not None and not task.done():
                 return task
-            box.life.to(State.UNKNOWN, detail=_CUT_SHORT)
+            box.life.to(State.UNKNOWN, detail=CUT_SHORT)
         if not box.life.may(State.STOPPING):
             return None
         if task is not None:
@@ -226,10 +225,10 @@ class Machine(ABC, Generic[HandleT]):
             if box.asked:
                 await self._bounded(self._terminate(box), deadline)
         except Exception as e:
-            detail = f"could not be asked to stop: {_say(e)}"
+            detail = f"could not be asked to stop: {say(e)}"
             log.warning("sandbox %s %s", box.name, detail)
         except asyncio.CancelledError:
-            detail = _CUT_SHORT
+            detail = CUT_SHORT
             raise
         finally:
             if box.state is State.STOPPING and box.stopping is asyncio.current_task():
@@ -256,7 +255,7 @@ class Machine(ABC, Generic[HandleT]):
                 await _shielded(task)
         finally:
             self._left = [box for box in self._left if not box.state.settled]
-            _settled(self)
+            at_exit.let_go(self)
 
     def _begin_confirm(self, box: Box[HandleT], timeout: float) -> asyncio.Task[None]:
         if box.confirming is None or box.confirming.done():
@@ -269,7 +268,7 @@ class Machine(ABC, Generic[HandleT]):
         if life.state.settled:
             return
         if life.state is State.CHECKING:
-            life.to(State.UNKNOWN, detail=_CUT_SHORT)
+            life.to(State.UNKNOWN, detail=CUT_SHORT)
         if life.state is not State.SENT:
             stop = self._begin_stop(box, timeout)
             if stop is not None:
@@ -279,7 +278,7 @@ class Machine(ABC, Generic[HandleT]):
         if life.state is State.UNKNOWN:
             raise self._unconfirmed(box)
         life.to(State.CHECKING)
-        state, detail = State.UNKNOWN, _CUT_SHORT
+        state, detail = State.UNKNOWN, CUT_SHORT
         try:
             state, detail = await self._check(box, deadline)
         finally:
@@ -288,21 +287,21 @@ class Machine(ABC, Generic[HandleT]):
         if not proven:
             raise self._unconfirmed(box)
         self._release(box)
-        _settled(self)
+        at_exit.let_go(self)
 
     async def _check(self, box: Box[HandleT], deadline: float) -> tuple[State, str]:
         """Ask until it is gone or `deadline` passes: the state to move to, and what was said."""
         if not box.asked:
-            return State.GONE, _NEVER_ASKED
+            return State.GONE, NEVER_ASKED
         said = ""
         for turn in range(1_000_000):
             try:
                 answer = await self._bounded(self._probe(box), deadline)
             except TimeoutError as e:
                 # What was said before the silence still holds.
-                return (State.SURVIVED, said) if said else (State.UNKNOWN, f"no answer in time: {_say(e)}")
+                return (State.SURVIVED, said) if said else (State.UNKNOWN, f"no answer in time: {say(e)}")
             except Exception as e:
-                return State.UNKNOWN, f"could not be asked: {_say(e)}"
+                return State.UNKNOWN, f"could not be asked: {say(e)}"
             if answer.gone:
                 return State.GONE, answer.text
             said = answer.text
@@ -328,28 +327,7 @@ class Machine(ABC, Generic[HandleT]):
 
     def cleanup(self) -> None:
         """End what is there, synchronously: for interpreter exit, when no event loop runs. Best effort."""
-        for box in (self._box, *self._left):
-            if box.state.settled:
-                continue
-            life = box.life
-            if life.state is State.CHECKING:
-                life.to(State.UNKNOWN, detail=_CUT_SHORT)
-            if life.state is not State.STOPPING:
-                life.to(State.STOPPING, detail="at exit")
-            try:
-                answer = self._cleanup(box) if box.asked else Answer(True, _NEVER_ASKED)
-            except Exception as e:
-                log.exception("sandbox %s could not be ended at exit", box.name)
-                life.to(State.UNKNOWN, detail=_say(e))
-                continue
-            life.to(State.SENT)
-            if answer is not None:
-                life.to(State.CHECKING)
-                if answer.gone:
-                    life.to(State.GONE, proof=answer.text)
-                else:
-                    life.to(State.SURVIVED, detail=answer.text)
-        _settled(self)
+        at_exit.clean_up([self])
 
     # ------------------------------------------------------------------ tasks
 
@@ -398,35 +376,3 @@ async def _shielded(task: asyncio.Task[None]) -> None:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _say(e: BaseException) -> str:
-    text = str(e)
-    return text if isinstance(e, RolloutError) and text else f"{type(e).__name__}: {text}".rstrip(": ")
-
-
-# What exists is held until it is proven gone, so that a dropped reference cannot lose it.
-_UNSETTLED: set[Machine[Any]] = set()
-_armed = False
-
-
-def _at_exit(machine: Machine[Any]) -> None:
-    global _armed  # noqa: PLW0603 - one hook for the process
-    _UNSETTLED.add(machine)
-    if not _armed:
-        _armed = True
-        atexit.register(cleanup_all)
-
-
-def _settled(machine: Machine[Any]) -> None:
-    if machine.state.settled and not machine.left:
-        _UNSETTLED.discard(machine)
-
-
-def cleanup_all() -> None:
-    """End, synchronously, every sandbox that this process started and has not proven gone."""
-    for machine in list(_UNSETTLED):
-        try:
-            machine.cleanup()
-        except Exception:
-            log.exception("sandbox %s could not be ended at exit", machine.name)

@@ -73,6 +73,7 @@ class SubprocessRuntime(Runtime):
 
     kind: ClassVar[str] = "subprocess"
     is_local: ClassVar[bool] = True
+    cleanup_asks: ClassVar[bool] = False
     config: SubprocessConfig
 
     def __init__(
