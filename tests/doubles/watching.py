@@ -13,6 +13,7 @@ from textual import events
 from textual.pilot import Pilot
 
 from doubles.fake_engine import FakeEngine
+from doubles.inventories import FakeInventory
 from vf_core.config.settings import Settings
 from vf_core.events.state import RolloutView
 from vf_tui.app import VfTuiApp
@@ -121,6 +122,7 @@ async def watching(
     engine = engine or started()
     engine.bus.bind(asyncio.get_running_loop())
     hands = Hands()
+    options.setdefault("inventory", FakeInventory())
     app = VfTuiApp(engine.link(), settings=settings or Settings(), monotonic=hands, **options)
     async with app.run_test(size=size) as pilot:
         w = Watching(app, pilot, engine, hands)

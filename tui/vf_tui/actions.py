@@ -12,16 +12,21 @@ from dataclasses import dataclass, field
 from vf_core.events.state import RolloutView
 from vf_core.runtimes.lifecycle import State
 
-RUNS, RUN, FOCUS, SANDBOXES, EVENTS = "runs", "run", "focus", "sandboxes", "events"
-SCOPES = (RUNS, RUN, FOCUS, SANDBOXES, EVENTS)
+RUNS, RUN, FOCUS, SANDBOXES, EVENTS, CLEANUP = "runs", "run", "focus", "sandboxes", "events", "cleanup"
+SCOPES = (RUNS, RUN, FOCUS, SANDBOXES, EVENTS, CLEANUP)
 ALL = frozenset(SCOPES)
 ON_RUN = frozenset({RUN, FOCUS})
 LIVE_SCREENS = frozenset({RUN, FOCUS, SANDBOXES, EVENTS})
+LISTS = frozenset({RUN, CLEANUP})
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What `enabled` may look at. `targets`: the marked rollouts, or else the one under the cursor."""
+    """What `enabled` may look at. `targets`: the marked rollouts, or else the one under the cursor.
+
+    In the inventory of all sandboxes: `unmarkable` and `unclaimable` say why the one under the cursor is no leftover,
+    or can't be claimed; `locked` is the user's read-only lock, `asking` and `ending` what is under way.
+    """
 
     scope: str
     targets: tuple[RolloutView, ...] = ()
@@ -39,6 +44,11 @@ class Context:
     shown: int = 0
     filtered: bool = False
     tab: str = ""
+    locked: str = ""
+    unmarkable: str = ""
+    unclaimable: str = ""
+    asking: bool = False
+    ending: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +166,44 @@ def needs_force(r: RolloutView) -> bool:
     return r.sandbox is not None and r.sandbox.state in (State.SURVIVED, State.UNKNOWN)
 
 
+def _markable(c: Context) -> str | None:
+    return (c.unmarkable or None) if c.scope == CLEANUP else _target(c)
+
+
 def _marked(c: Context) -> str | None:
     return None if c.marks else "nothing is marked"
 
 
 def _shown(c: Context) -> str | None:
-    return _run_open(c) or (None if c.shown else "the list is empty")
+    reason = None if c.scope == CLEANUP else _run_open(c)
+    return reason or (None if c.shown else "the list is empty")
+
+
+def _refresh(c: Context) -> str | None:
+    if c.ending:
+        return "a cleanup is under way"
+    return "the providers are being asked" if c.asking else None
+
+
+def _chosen(c: Context) -> str | None:
+    """Why there is no leftover to do something about."""
+    return None if c.marks else c.unmarkable or None
+
+
+def _run_open_here(c: Context) -> str | None:
+    return _run_open(c) if c.scope == CLEANUP else None
+
+
+def _clean(c: Context) -> str | None:
+    return c.locked or _refresh(c) or _chosen(c)
+
+
+def _claim(c: Context) -> str | None:
+    return c.locked or _refresh(c) or c.unclaimable or None
+
+
+def _command(c: Context) -> str | None:
+    return None if c.scope == CLEANUP else _run_open(c)
 
 
 def _text_tab(c: Context) -> str | None:
@@ -192,7 +234,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("go.runs", "Runs", ("1",), ALL, "Live and past runs"),
     Action("go.run", "Run", ("2",), ALL, "The rollouts of the open run", _run_open),
     Action("go.focus", "Focus", ("3",), ALL, "One rollout and its sandbox", _focus),
-    Action("go.sandboxes", "Sandboxes", ("4",), ALL, "Every sandbox of the open run", _run_open),
+    Action("go.sandboxes", "Sandboxes", ("4",), ALL,
+           "Those of the open run; again, or without a run: all there are, and what is left over"),
     Action("go.events", "Events", ("5",), ALL, "What the engine had to say", _run_open),
     Action("runs.open", "Open run", ("enter",), frozenset({RUNS}), "Attach to a live run, open a past one",
            bar=1, short="open"),
@@ -215,22 +258,36 @@ ACTIONS: tuple[Action, ...] = (
            short="pause"),
     Action("run.stop", "Stop the run…", (), LIVE_SCREENS, "Stop every rollout and end the run (asks)", _stop_run,
            dangerous=True),
-    Action("mark.toggle", "Mark", ("space",), frozenset({RUN}), "Mark or unmark the rollout", _target, bar=6,
+    Action("cleanup.clean", "Delete leftovers", ("x", "X"), frozenset({CLEANUP}),
+           "End what is marked, or the one under the cursor, with proof (asks)", _clean, dangerous=True, bar=2,
+           short="delete"),
+    Action("cleanup.claim", "Claim", ("C",), frozenset({CLEANUP}),
+           "End one whose owner can't be proven dead (asks)", _claim, dangerous=True, bar=8, short="claim"),
+    Action("cleanup.commands", "Dry run", ("c",), frozenset({CLEANUP}),
+           "The providers' own commands that would end what is marked", _chosen, bar=4, short="dry run"),
+    Action("cleanup.refresh", "Ask again", ("r", "f5"), frozenset({CLEANUP}), "Ask every provider again", _refresh,
+           bar=3, short="ask again"),
+    Action("cleanup.open", "Details", ("enter", "d"), frozenset({CLEANUP}),
+           "Show or hide what is known of the sandbox", _shown, bar=9, short="details"),
+    Action("view.boxes", "This run or all", ("tab",), frozenset({SANDBOXES, CLEANUP}),
+           "The sandboxes of the open run, or all there are", _run_open_here, bar=10, short="run/all"),
+    Action("mark.toggle", "Mark", ("space",), LISTS, "Mark or unmark the row under the cursor", _markable, bar=6,
            short="mark"),
-    Action("mark.down", "Mark downwards", ("shift+down",), frozenset({RUN}), "Mark and move down", _target),
-    Action("mark.up", "Mark upwards", ("shift+up",), frozenset({RUN}), "Mark and move up", _target),
-    Action("mark.all", "Mark all shown", ("a",), frozenset({RUN}), "Mark what the filter shows", _shown),
-    Action("mark.none", "Unmark all", ("u",), frozenset({RUN}), "Forget every mark", _marked),
+    Action("mark.down", "Mark downwards", ("shift+down",), LISTS, "Mark and move down", _markable),
+    Action("mark.up", "Mark upwards", ("shift+up",), LISTS, "Mark and move up", _markable),
+    Action("mark.all", "Mark all shown", ("a",), LISTS, "Mark what the filter shows; of sandboxes, the leftovers",
+           _shown),
+    Action("mark.none", "Unmark all", ("u",), LISTS, "Forget every mark", _marked),
     Action("list.filter", "Filter or search", ("slash",), ALL - {SANDBOXES},
            "Text, key:value, /regex/; ! inverts. In a text: search", _text_tab, bar=5, short="filter"),
     Action("list.match_next", "Next match", ("n",), ON_RUN | {EVENTS}, "Next that matches the filter or search",
            _text_tab),
     Action("list.match_previous", "Previous match", ("N",), ON_RUN | {EVENTS}, "Previous that matches",
            _text_tab),
-    Action("list.sort", "Sort", ("o",), frozenset({RUN}), "Next sort order"),
-    Action("list.reverse", "Reverse order", ("O",), frozenset({RUN}), "Turn the order round"),
+    Action("list.sort", "Sort", ("o",), LISTS, "Next sort order"),
+    Action("list.reverse", "Reverse order", ("O",), LISTS, "Turn the order round"),
     Action("list.group", "Group", ("b",), frozenset({RUN}), "Group by task, status, provider, error or not"),
-    Action("list.attention", "Only attention", ("e",), frozenset({RUN}),
+    Action("list.attention", "Only attention", ("e",), LISTS,
            "Only what failed, stalls or may still exist", bar=7, short="attention"),
     Action("rollout.next", "Next rollout", ("right_square_bracket",), ON_RUN, "Next rollout of the list", _shown),
     Action("rollout.previous", "Previous rollout", ("left_square_bracket",), ON_RUN,
@@ -254,8 +311,8 @@ ACTIONS: tuple[Action, ...] = (
     Action("open.details", "Details", ("d",), ON_RUN, "The sandbox: provider, states, proof", _focus),
     Action("open.raw", "Raw JSON", ("i",), ON_RUN, "The trace record", _focus),
     Action("copy.text", "Copy", ("y",), ALL, "Copy what is selected (OSC 52; a long text goes to a file)"),
-    Action("copy.command", "Copy as command", ("Y",), LIVE_SCREENS, "Copy the command that shows this",
-           _run_open),
+    Action("copy.command", "Copy as command", ("Y",), LIVE_SCREENS | {CLEANUP},
+           "Copy the command that shows this", _command),
 )  # fmt: skip
 
 BY_ID = {action.id: action for action in ACTIONS}

@@ -18,9 +18,12 @@ from vf_core.errors import ConfigError
 from vf_core.link.base import Link
 from vf_tui import clipboard, glyphs, theme
 from vf_tui.acting import Acting
-from vf_tui.actions import BY_ID, EVENTS, FOCUS, RUN, RUNS, SANDBOXES
+from vf_tui.actions import BY_ID, CLEANUP, EVENTS, FOCUS, RUN, RUNS, SANDBOXES, SCOPES
 from vf_tui.bridge import Bridge
+from vf_tui.cleaning import Cleaning
+from vf_tui.cli import UNCONFIRMED
 from vf_tui.guard import BURST_SECONDS
+from vf_tui.inventory_source import InventorySource
 from vf_tui.keymap import load_keymap
 from vf_tui.open_run import OpenRun
 from vf_tui.plain import summary
@@ -60,6 +63,7 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
         *,
         settings: Settings | None = None,
         runs: RunsSource | None = None,
+        inventory: InventorySource | None = None,
         read_only: bool = False,
         embedded: bool = False,
         slow: bool = False,
@@ -72,6 +76,7 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
         self.runs = runs or RunsSource()
         self.slow, self.monotonic = slow, monotonic
         self.acting = Acting(self)
+        self.cleaning = Cleaning(self, inventory)
         self.farewell = ""
         self._first_link = link
         self._pulse = asyncio.Event()
@@ -95,11 +100,14 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
         for problem in problems:
             self.call_after_refresh(self.base.say, problem, "error", None)
         self.run_worker(self._beat(), group="pulse")
+        # Not before the first paint.
+        self.call_after_refresh(self.cleaning.look)
 
     def _load_settings(self) -> list[str]:
         """Use settings, theme and keys; what is wrong with them, for the user."""
         if self.settings.ascii is not None:
             glyphs.use(glyphs.ASCII if self.settings.ascii else glyphs.UNICODE)
+        self.set_class(glyphs.current().ascii, "-ascii")
         problems = theme.install(self, theme.choose(self.settings.theme))
         try:
             self.keymap = load_keymap(config_dir() / "keys.toml")
@@ -166,9 +174,9 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
             pass
 
     def _ticking(self) -> bool:
-        return (bool(self.screen_stack) and bool(self.base.said)) or (
-            self.bridge is not None and self.bridge.ticking
-        )
+        if self.screen_stack and (self.base.said or self.base.ticking):
+            return True
+        return self.bridge is not None and self.bridge.ticking
 
     def draw_changes(self) -> None:
         """Draw on the screen that is on top; others do no work."""
@@ -208,6 +216,14 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
             self.tell_terminal("\x07" + clipboard.notification(text))
 
     # -- what screens ask
+
+    def left_changed(self) -> None:
+        """What dead runs left is known, or is another."""
+        base = self.base
+        if base.SCOPE == RUNS:
+            base.refresh_all()
+        elif self.cleaning.left and base.SCOPE != CLEANUP:
+            base.mention(f"{self.cleaning.left}: press {self.keymap.first('go.sandboxes')} twice", "warn")
 
     @property
     def base(self) -> BaseScreen:
@@ -289,13 +305,14 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
 
     def do_copy_text(self) -> None:
         """Copy what the screen offers."""
-        self._copy(self.base.copy_text())
+        self.copy(self.base.copy_text())
 
     def do_copy_command(self) -> None:
         """Copy the command that shows this."""
-        self._copy(self.base.copy_command())
+        self.copy(self.base.copy_command())
 
-    def _copy(self, text: str) -> None:
+    def copy(self, text: str) -> None:
+        """Copy `text`, and say how that went."""
         if not text:
             self.base.say("nothing to copy here", "warn")
             return
@@ -314,7 +331,7 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
         return cast("RunScreen", self._screen(RUN))
 
     def _bases(self) -> list[BaseScreen]:
-        return [self._screen(n) for n in (RUNS, RUN, FOCUS, SANDBOXES, EVENTS) if self.is_screen_installed(n)]
+        return [self._screen(n) for n in SCOPES if self.is_screen_installed(n)]
 
     def go(self, name: str, *, remember: bool = True) -> None:
         """Put a screen on top."""
@@ -341,9 +358,9 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
             return
         if self._history:
             self.go(self._history.pop(), remember=False)
-        elif self.base.SCOPE in (FOCUS, SANDBOXES, EVENTS):
+        elif self.base.SCOPE in (FOCUS, SANDBOXES, EVENTS, CLEANUP) and self.bridge is not None:
             self.go(RUN, remember=False)
-        elif self.base.SCOPE == RUN:
+        elif self.base.SCOPE != RUNS:
             self.go(RUNS, remember=False)
 
     def do_go_runs(self) -> None:
@@ -355,8 +372,10 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
         self.go(RUN)
 
     def do_go_sandboxes(self) -> None:
-        """Its sandboxes."""
-        self.go(SANDBOXES)
+        """Its sandboxes; from there, or without a run, all there are."""
+        self.go(CLEANUP if self.bridge is None or self.base.SCOPE == SANDBOXES else SANDBOXES)
+
+    do_view_boxes = do_go_sandboxes
 
     def do_go_events(self) -> None:
         """Its events."""
@@ -393,11 +412,13 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
 
     def leave(self) -> None:
         """End the app; the run goes on if its engine is another process."""
+        words = [self.cleaning.farewell] if self.cleaning.farewell else []
         if self.is_live and not self.embedded:
-            self.farewell = f"run continues; come back with `{self.come_back}`"
+            words.append(f"run continues; come back with `{self.come_back}`")
         elif self.state.over and self.bridge is not None and self.bridge.about.how != "file":
-            self.farewell = "\n".join((*summary(self.state), f"look at it again with `{self.come_back}`"))
-        self.exit(self.exit_code)
+            words += [*summary(self.state), f"look at it again with `{self.come_back}`"]
+        self.farewell = "\n".join(words)
+        self.exit(self.exit_code or (UNCONFIRMED if self.cleaning.farewell else 0))
 
     def leave_when_over(self) -> None:
         """Leave once the run has been torn down."""

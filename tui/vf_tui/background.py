@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,3 +42,20 @@ class DaemonExecutor(ThreadPoolExecutor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Nothing is waited for."""
+
+
+def run_apart(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine to its end on a loop of its own, in this thread; no thread of it is waited for."""
+
+    def loop() -> asyncio.AbstractEventLoop:
+        new = asyncio.new_event_loop()
+        new.set_default_executor(DaemonExecutor())
+        return new
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(make())
+
+
+async def apart(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """As `run_apart`, in a thread: for SDKs that may block the loop they run on. Cancelling abandons it."""
+    return await asyncio.wrap_future(DaemonExecutor().submit(run_apart, make))

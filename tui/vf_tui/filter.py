@@ -1,4 +1,4 @@
-"""The list's filter: what a user types after `/`, as a predicate over rollouts.
+"""A list's filter: what a user types after `/`, as a predicate over rollouts, or over what another vocabulary reads.
 
 Terms are separated by spaces and must all hold. A term is plain text (found anywhere, whatever the case),
 `"quoted text"`, `/a regex/`, or `key:value`; a `!` in front inverts it. `value` may list alternatives
@@ -10,14 +10,16 @@ from __future__ import annotations
 import difflib
 import operator
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from vf_core.events.state import RolloutView
 
 HAYSTACK_LIMIT = 4_000
 
-Predicate = Callable[[RolloutView], bool]
+T = TypeVar("T")
+Predicate = Callable[[T], bool]
 
 
 class FilterError(ValueError):
@@ -25,24 +27,40 @@ class FilterError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class Vocabulary(Generic[T]):
+    """What terms may ask of a thing: its text as a whole, and keys that read texts and numbers off it."""
+
+    haystack: Callable[[T], str]
+    texts: Mapping[str, Callable[[T], str]]
+    numbers: Mapping[str, Callable[[T], float | None]] = field(default_factory=dict)
+    examples: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(Generic[T]):
     """A parsed filter; an empty one lets everything through."""
 
     text: str = ""
-    terms: tuple[Predicate, ...] = ()
+    terms: tuple[Predicate[T], ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.terms)
 
-    def __call__(self, rollout: RolloutView) -> bool:
-        return all(term(rollout) for term in self.terms)
+    def __call__(self, thing: T) -> bool:
+        return all(term(thing) for term in self.terms)
 
 
-def parse(text: str) -> Filter:
-    """The filter that `text` spells. Raises `FilterError`."""
-    terms: list[Predicate] = []
+def parse(text: str) -> Filter[RolloutView]:
+    """The filter of rollouts that `text` spells. Raises `FilterError`."""
+    return parse_with(text, ROLLOUTS)
+
+
+def parse_with(text: str, vocabulary: Vocabulary[T]) -> Filter[T]:
+    """The filter that `text` spells in a vocabulary. Raises `FilterError`."""
+    terms: list[Predicate[T]] = []
     for inverted, kind, body in _tokens(text):
-        term = _regex(body) if kind == "/" else _plain(body) if kind == '"' else _word(body)
+        make = _regex if kind == "/" else _plain if kind == '"' else _word
+        term = make(body, vocabulary)
         terms.append(_not(term) if inverted else term)
     return Filter(text.strip(), tuple(terms))
 
@@ -69,38 +87,38 @@ def _tokens(text: str) -> list[tuple[bool, str, str]]:
     return [token for token in out if token[2]]
 
 
-def _not(term: Predicate) -> Predicate:
-    return lambda r: not term(r)
+def _not(term: Predicate[T]) -> Predicate[T]:
+    return lambda thing: not term(thing)
 
 
-def _regex(body: str) -> Predicate:
+def _regex(body: str, known: Vocabulary[T]) -> Predicate[T]:
     try:
         pattern = re.compile(body, re.IGNORECASE)
     except re.error as e:
         raise FilterError(f"/{body}/ is not a regular expression: {e}") from e
-    return lambda r: pattern.search(haystack(r)) is not None
+    return lambda thing: pattern.search(known.haystack(thing)) is not None
 
 
-def _plain(body: str) -> Predicate:
+def _plain(body: str, known: Vocabulary[T]) -> Predicate[T]:
     needle = body.casefold()
-    return lambda r: needle in haystack(r).casefold()
+    return lambda thing: needle in known.haystack(thing).casefold()
 
 
-def _word(body: str) -> Predicate:
+def _word(body: str, known: Vocabulary[T]) -> Predicate[T]:
     key, colon, value = body.partition(":")
     if not colon or not re.fullmatch(r"[a-z_]+", key) or value.startswith("//"):
-        return _plain(body)
+        return _plain(body, known)
     if not value:
-        raise FilterError(f"{key}: needs a value, as in {key}:{_EXAMPLES.get(key, 'text')}")
-    if key in _NUMBERS:
-        return _number(key, value)
-    read = _TEXTS.get(key)
+        raise FilterError(f"{key}: needs a value, as in {key}:{known.examples.get(key, 'text')}")
+    if key in known.numbers:
+        return _number(key, value, known)
+    read = known.texts.get(key)
     if read is None:
-        near = difflib.get_close_matches(key, [*_TEXTS, *_NUMBERS], n=1)
+        near = difflib.get_close_matches(key, [*known.texts, *known.numbers], n=1)
         hint = f"; did you mean {near[0]}:?" if near else ""
         raise FilterError(f'no key {key!r}{hint} (quote it to search the text: "{body}")')
     values = tuple(part for part in value.casefold().split(",") if part)
-    return lambda r: any(part in read(r).casefold() for part in values)
+    return lambda thing: any(part in read(thing).casefold() for part in values)
 
 
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
@@ -113,14 +131,14 @@ _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-def _number(key: str, value: str) -> Predicate:
+def _number(key: str, value: str, known: Vocabulary[T]) -> Predicate[T]:
     match = re.fullmatch(r"(<=|>=|<|>|=|)(-?\d+(?:\.\d+)?)", value)
     if match is None:
         raise FilterError(f"{key}: takes a number, as in {key}:3 or {key}:>3, not {value!r}")
-    compare, wanted, read = _COMPARISONS[match[1]], float(match[2]), _NUMBERS[key]
+    compare, wanted, read = _COMPARISONS[match[1]], float(match[2]), known.numbers[key]
 
-    def term(r: RolloutView) -> bool:
-        got = read(r)
+    def term(thing: T) -> bool:
+        got = read(thing)
         return got is not None and compare(got, wanted)
 
     return term
@@ -175,6 +193,7 @@ _NUMBERS: dict[str, Callable[[RolloutView], float | None]] = {
 _EXAMPLES = {"status": "error", "box": "GONE", "error": "ProviderError", "exit": "137", "turns": ">10"}
 
 KEYS = (*_TEXTS, *_NUMBERS)
+ROLLOUTS = Vocabulary(haystack, _TEXTS, _NUMBERS, _EXAMPLES)
 
 
 def words(text: str) -> list[tuple[bool, str]]:

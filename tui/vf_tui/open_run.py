@@ -125,6 +125,9 @@ class OpenRun:
         """Why nothing may be done to the run; "" when it may."""
         if self.bridge is not None and self.bridge.link.read_only:
             return self.bridge.about.note or "read-only"
+        return self._lock_reason()
+
+    def _lock_reason(self) -> str:
         return f"read-only lock ({self.keymap.first('app.lock')} releases it)" if self.locked else ""
 
     def unreachable(self) -> str:
@@ -143,6 +146,7 @@ class OpenRun:
             over=state.over,
             lost=self.unreachable(),
             read_only=self.read_only_reason(),
+            locked=self._lock_reason(),
             stopping=state.status == "stopping",
             paused=state.paused,
             busy=frozenset(self.busy),

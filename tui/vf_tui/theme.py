@@ -168,6 +168,15 @@ def choose(wanted: str, environ: Mapping[str, str] | None = None) -> str:
     return WITHOUT_COLOUR if environ.get("NO_COLOR") else wanted
 
 
+def theme_problem(wanted: str, themes: Themes) -> str:
+    """Why there is no theme of this name, and which was probably meant; "" when there is one."""
+    if wanted in themes.files:
+        return ""
+    near = get_close_matches(wanted, themes.files, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(themes.files)}"
+    return f"no theme {wanted!r} ({hint})"
+
+
 def install(app: App[Any], wanted: str, themes: Themes | None = None) -> list[str]:
     """Register all themes with `app` and switch to `wanted`; messages for the user about what was refused.
 
@@ -176,10 +185,8 @@ def install(app: App[Any], wanted: str, themes: Themes | None = None) -> list[st
     themes = load_themes() if themes is None else themes
     messages = [f"theme not loaded: {problem}" for problem in themes.problems]
     name = wanted
-    if wanted not in themes.files:
-        near = get_close_matches(wanted, themes.files, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(themes.files)}"
-        messages.append(f"no theme {wanted!r} ({hint}); using {FALLBACK}")
+    if problem := theme_problem(wanted, themes):
+        messages.append(f"{problem}; using {FALLBACK}")
         name = FALLBACK
     # A theme in use is not drawn anew when it is registered again: leave it first.
     app.theme = "textual-dark"

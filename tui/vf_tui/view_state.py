@@ -90,7 +90,7 @@ class Marks:
 class ListView:
     """The arrangement of the rollout list. Call `refresh` after every change of state or of a setting."""
 
-    filter: Filter = field(default_factory=Filter)
+    filter: Filter[RolloutView] = field(default_factory=Filter)
     sort: str = "attention"
     reverse: bool = False
     group: str = "none"

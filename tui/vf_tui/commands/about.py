@@ -25,6 +25,7 @@ def config_command(as_json: bool) -> int:
         "log": str(log_file()),
     }
     values = settings.model_dump()
+    _warn_of_theme(settings.theme, sources["theme"])
     if as_json:
         told = {name: {"value": value, "source": sources[name]} for name, value in values.items()}
         emit({"settings": told, "places": places})
@@ -36,6 +37,13 @@ def config_command(as_json: bool) -> int:
     for line in table(list(places.items())):
         say(line)
     return OK
+
+
+def _warn_of_theme(name: str, source: str) -> None:
+    from vf_tui.theme import FALLBACK, load_themes, theme_problem
+
+    if problem := theme_problem(name, load_themes()):
+        notice(f"warning: {source}: {problem}; {FALLBACK} is used")
 
 
 def _shown(value: object) -> str:
@@ -80,11 +88,14 @@ def keys_command(as_json: bool) -> int:
 @JSON
 def themes_command(as_json: bool) -> int:
     """List the colour themes and where each comes from."""
-    from vf_core.config.settings import load_settings
-    from vf_tui.theme import load_themes
+    from vf_core.config.settings import load_settings_and_sources
+    from vf_tui.theme import FALLBACK, load_themes
 
-    current = load_settings().theme
+    settings, sources = load_settings_and_sources()
+    current = settings.theme
     themes = load_themes()
+    _warn_of_theme(current, sources["theme"])
+    current = current if current in themes.files else FALLBACK
     for problem in themes.problems:
         notice(f"warning: theme not loaded: {problem}")
     if as_json:

@@ -180,6 +180,7 @@ def _tell(
 
 
 def _listed(names: Sequence[str]) -> str:
+    names = sorted(names)
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
 

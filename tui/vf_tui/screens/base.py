@@ -154,6 +154,11 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         self.query_one("#notice", Notice).tick(self.tui.clock())
         self.set_class(bool(self.said), "-noting")
 
+    @property
+    def ticking(self) -> bool:
+        """An age that it shows is growing."""
+        return False
+
     def show_keys(self) -> None:
         """Bring the key bar up to date."""
         context = self.context()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vf_tui.actions import EVENTS, FOCUS, RUN, SANDBOXES
+from vf_tui.actions import CLEANUP, EVENTS, FOCUS, RUN, SANDBOXES
 from vf_tui.screens.base import BaseScreen
 
 
@@ -20,6 +20,10 @@ def make_screen(name: str) -> BaseScreen:
         from vf_tui.screens.sandboxes import SandboxesScreen
 
         return SandboxesScreen()
+    if name == CLEANUP:
+        from vf_tui.screens.cleanup import CleanupScreen
+
+        return CleanupScreen()
     if name == EVENTS:
         from vf_tui.screens.events import EventsScreen
 

@@ -40,6 +40,7 @@ class RunsScreen(BaseScreen):
     def body(self) -> Iterable[Widget]:
         """Titles, rows, details, filter."""
         yield Banner("head", id="count")
+        yield Banner("warn", id="left")
         yield Titles(id="titles")
         yield Rows(id="rows")
         yield FactsView(id="details")
@@ -71,6 +72,7 @@ class RunsScreen(BaseScreen):
             self._problem = str(e)
             return
         self._problem = ""
+        self.tui.cleaning.look()
         if runs != self._runs or not self._looked:
             self._runs, self._looked = runs, True
         self.refresh_all()
@@ -92,6 +94,9 @@ class RunsScreen(BaseScreen):
         if self._filter:
             count += f" · filter {self._filter}: {len(runs)} shown"
         self.query_one("#count", Banner).show(self._problem or count)
+        left = self.tui.cleaning.left
+        key = self.tui.keymap.first("go.sandboxes")
+        self.query_one("#left", Banner).show(f"{left}: press {key}" if left else "")
         self.query_one("#titles", Titles).update_lines()
         if self._looked:
             self.rows.empty_text = "no runs yet: `vf-tui demo` makes one, `vf-tui run CONFIG` starts yours"

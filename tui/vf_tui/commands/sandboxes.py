@@ -1,0 +1,85 @@
+"""`vf-tui sandboxes`: what exists, and what is left of dead runs."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import click
+
+from vf_tui.cli import OK, UNREACHABLE
+from vf_tui.commands.console import emit, notice, say
+from vf_tui.commands.facts import JSON
+
+if TYPE_CHECKING:
+    from vf_core.sandboxes.items import Inventory
+
+
+@click.command("sandboxes")
+@click.option(
+    "--provider", "providers", metavar="KIND", multiple=True, help="Only of this kind (docker, prime, …)."
+)
+@click.option(
+    "--all", "everything", is_flag=True, help="Also those that are proven gone and still in the ledger."
+)
+@JSON
+def sandboxes_command(providers: tuple[str, ...], everything: bool, as_json: bool) -> int:
+    """List all sandboxes: the ledger joined with what each provider lists.
+
+    Each provider's answer time, or why it could not be asked, stands at the top. The exit code is 5 when a provider
+    that the ledger has sandboxes of could not be asked.
+    """
+    from vf_tui.commands.boxes import item_facts, item_lines, report_facts, report_lines, summary
+
+    inventory = take(providers)
+    items = [item for item in inventory.items if everything or item.word != "GONE"]
+    if as_json:
+        emit(
+            {
+                "taken": inventory.taken,
+                "providers": [report_facts(report) for report in inventory.reports],
+                "sandboxes": [item_facts(item) for item in items],
+                "leftovers": len(inventory.leftovers),
+            }
+        )
+    else:
+        for line in report_lines(inventory.reports):
+            say(line)
+        say()
+        if items:
+            for line in item_lines(items, time.time()):
+                say(line)
+            say()
+        say(summary(inventory))
+        if inventory.leftovers:
+            notice("`vf-tui cleanup` deletes what is left over; `vf-tui cleanup --dry-run` tells how")
+    return UNREACHABLE if inventory.unknown else OK
+
+
+def take(providers: tuple[str, ...]) -> Inventory:
+    """The inventory, of `providers` only if there are any. Raises `click.UsageError` for one that does not exist."""
+    from vf_core.sandboxes.inventory import take
+    from vf_core.sandboxes.ledger import Ledger
+    from vf_tui.background import run_apart
+
+    check_kinds(providers)
+
+    async def ask() -> Inventory:
+        with closing(Ledger.open()) as ledger:
+            return await take(ledger, providers or None)
+
+    return run_apart(ask)
+
+
+def check_kinds(providers: tuple[str, ...]) -> None:
+    """Refuse a provider that does not exist, with the nearest that does."""
+    from difflib import get_close_matches
+
+    from vf_core.runtimes import RUNTIMES
+
+    for kind in providers:
+        if kind not in RUNTIMES:
+            near = get_close_matches(kind, RUNTIMES, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"one of: {', '.join(RUNTIMES)}"
+            raise click.UsageError(f"there is no provider {kind!r} ({hint})", click.get_current_context())
