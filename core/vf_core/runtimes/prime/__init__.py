@@ -1,0 +1,1 @@
+"""Prime's sandboxes, through the `prime-sandboxes` SDK (extra `prime`)."""

@@ -1,0 +1,84 @@
+"""Ending a sandbox synchronously, when no event loop runs any more: at interpreter exit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from vf_core.errors import SandboxError
+from vf_core.runtimes import labels
+from vf_core.runtimes.box import Answer
+from vf_core.runtimes.prime import sdk
+from vf_core.runtimes.prime.sdk import TERMINAL, CallError
+
+CALL: Final = 10.0
+# For all sandboxes of the process together: an exit must end.
+BUDGET: Final = 45.0
+_PER_PAGE: Final = 100
+_PAGES: Final = 50
+
+
+@lru_cache(maxsize=1)
+def _started() -> float:
+    return time.monotonic()
+
+
+@lru_cache(maxsize=1)
+def _api() -> Any:
+    return sdk.load().APIClient()
+
+
+def end(name: str, ids: Sequence[str]) -> Answer:
+    """Delete by id, else by name, and look. Raises `SandboxError` when that could not be done in time."""
+    try:
+        found = list(ids) or _find(name)
+        for id in found:
+            try:
+                _ask("DELETE", f"/sandbox/{id}")
+            except CallError as e:
+                if e.kind != "missing":
+                    raise
+        answers = [_look(id) for id in found]
+    except CallError as e:
+        raise SandboxError(str(e), hint=e.hint) from e
+    if not found:
+        # A create call may have been cut off a moment ago.
+        raise SandboxError(f"Prime lists no sandbox {name} yet; one may still appear")
+    alive = [answer for answer in answers if not answer.gone]
+    return alive[0] if alive else Answer(True, "; ".join(answer.text for answer in answers))
+
+
+def _look(id: str) -> Answer:
+    try:
+        status = str(_ask("GET", f"/sandbox/{id}").get("status") or "")
+    except CallError as e:
+        if e.kind == "missing":
+            return Answer(True, f"Prime answers 404: there is no sandbox {id}")
+        raise
+    return Answer(status in TERMINAL, f"Prime says that {id} is {status or 'of no known status'}")
+
+
+def _find(name: str) -> list[str]:
+    found: list[str] = []
+    for page in range(1, _PAGES):
+        params = {"page": page, "per_page": _PER_PAGE, "labels": [labels.MARK], "is_active": True}
+        team = _api().config.team_id
+        answer = _ask("GET", "/sandbox", {**params, **({"team_id": team} if team else {})})
+        rows = [row for row in answer.get("sandboxes") or () if isinstance(row, dict)]
+        found += [str(row["id"]) for row in rows if row.get("name") == name and row.get("id")]
+        if not answer.get("hasNext") or not rows:
+            break
+    return found
+
+
+def _ask(method: str, endpoint: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+    left = _started() + BUDGET - time.monotonic()
+    if left <= 0:
+        raise CallError("transient", f"no time left at exit: {BUDGET:g} s went by")
+    try:
+        answer = _api().request(method, endpoint, params=params, timeout=min(CALL, left))
+    except Exception as e:
+        raise sdk.understand(e) from e
+    return answer if isinstance(answer, dict) else {}
