@@ -27,6 +27,7 @@ from vf_core import errors
 from vf_core.config.base import KeyPath, StrictModel
 from vf_core.config.explain import Problem, dotted, nearest, problems_of, refuse
 from vf_core.config.fit import Fitter
+from vf_core.config.interception import TUNNELS, CustomTunnelConfig, InterceptionConfig
 from vf_core.config.layout import move_older, to_canonical
 from vf_core.config.load import COMMAND_LINE, Override, load_toml, read_overrides
 from vf_core.config.paths import text_of
@@ -54,6 +55,7 @@ SHORT_OPTIONS = {
 TASKSET: KeyPath = ("env", "taskset")
 HARNESS: KeyPath = ("env", "agent", "harness")
 RUNTIME: KeyPath = ("env", "agent", "runtime")
+TUNNEL: KeyPath = ("env", "interception", "tunnel")
 
 DEFAULT_HARNESS = "bash"
 DEFAULT_RUNTIME = "subprocess"
@@ -141,6 +143,7 @@ class EnvConfig(StrictModel):
 
     taskset: SerializeAsAny[TasksetConfig]
     agent: AgentConfig
+    interception: InterceptionConfig = InterceptionConfig()
 
 
 class RolloutRetryConfig(StrictModel):
@@ -359,18 +362,27 @@ def _narrow(written: _Written) -> dict[KeyPath, type[StrictModel]]:
         except PluginError as e:
             where = f" [{e.file}]" if e.file else ""
             raise PluginError(f"{e.message}{where}", file=file, key=key, hint=e.hint) from e
-    type_, file, key = written.choice((*RUNTIME, "type"))
-    if type_ is not None and type_ not in list(RUNTIMES):
-        near = nearest(type_, RUNTIMES) if isinstance(type_, str) else None
-        available = f"available: {', '.join(RUNTIMES)}"
-        raise ConfigError(
-            f"there is no runtime {type_!r}; {available}",
-            file=file,
-            key=key,
-            hint=near and f"did you mean {near}?",
-        )
-    out[RUNTIME] = runtime_config_class(type_ or DEFAULT_RUNTIME)
+    out[RUNTIME] = runtime_config_class(_type(written, RUNTIME, "runtime", RUNTIMES) or DEFAULT_RUNTIME)
+    if (tunnel := _type(written, TUNNEL, "tunnel", TUNNELS)) is not None:
+        out[TUNNEL] = TUNNELS[tunnel]
+    else:
+        for name in CustomTunnelConfig.model_fields:
+            value, file, key = written.choice((*TUNNEL, name))
+            if value is not None:
+                hint = f"one of: {', '.join(TUNNELS)}"
+                raise ConfigError("the tunnel needs a type, too", file=file, key=key, hint=hint)
     return out
+
+
+def _type(written: _Written, at: KeyPath, what: str, known: Mapping[str, Any]) -> str | None:
+    """The `type` of the table at `at`; None when it gives none. Raises `ConfigError` for one that is not known."""
+    kind, file, key = written.choice((*at, "type"))
+    if kind is not None and kind not in list(known):
+        near = nearest(kind, known) if isinstance(kind, str) else None
+        available = f"available: {', '.join(known)}"
+        hint = near and f"did you mean {near}?"
+        raise ConfigError(f"there is no {what} {kind!r}; {available}", file=file, key=key, hint=hint)
+    return None if kind is None else str(kind)
 
 
 def _validate_tables(
@@ -378,11 +390,13 @@ def _validate_tables(
 ) -> list[Problem]:
     """Replace plugins' tables in `fitted` by models of their own classes; the problems found."""
     problems: list[Problem] = []
-    for at, default in (
-        (TASKSET, {}),
-        (HARNESS, {"id": DEFAULT_HARNESS}),
-        (RUNTIME, {"type": DEFAULT_RUNTIME}),
-    ):
+    defaults: dict[KeyPath, dict[str, Any]] = {
+        TASKSET: {},
+        HARNESS: {"id": DEFAULT_HARNESS},
+        RUNTIME: {"type": DEFAULT_RUNTIME},
+    }
+    for at in fitter.narrow:
+        default = defaults.get(at, {})
         parent: Any = fitted
         for part in at[:-1]:
             parent = parent.setdefault(part, {}) if isinstance(parent, dict) else None

@@ -15,6 +15,7 @@ MOVED: dict[KeyPath, KeyPath] = {
     ("harness", "runtime"): ("env", "agent", "runtime"),
     ("harness",): ("env", "agent", "harness"),
     ("timeout",): ("env", "agent", "timeout"),
+    ("interception",): ("env", "interception"),
     ("max_turns",): ("env", "agent", "max_turns"),
     ("max_input_tokens",): ("env", "agent", "max_input_tokens"),
     ("max_output_tokens",): ("env", "agent", "max_output_tokens"),
