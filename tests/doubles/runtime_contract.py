@@ -313,15 +313,17 @@ class RuntimeContract:
 
         async def own(n: int, box: Runtime) -> bytes:
             await box.write("mine", b"%d" % n)
-            await box.run(sh("cat mine >> mine"), timeout=10)
-            return await box.read("mine")
+            await box.run(sh("cat mine mine > twice"), timeout=10)
+            return await box.read("twice")
 
         got = await asyncio.gather(*(own(n, box) for n, box in enumerate(boxes)))
         await asyncio.gather(*(box.stop_confirmed() for box in boxes))
-        assert [data[:1] for data in got] == [b"%d" % n for n in range(6)]
+        assert got == [b"%d%d" % (n, n) for n in range(6)]
 
     async def test_what_the_record_says(self, box):
-        assert box.info() == {"type": box.kind, "id": box.sandbox_id}
+        info = box.info()
+        assert (info["type"], info["id"]) == (box.kind, box.sandbox_id)
+        assert None not in info.values()
 
     # ------------------------------------------------------------------ for the tests
 

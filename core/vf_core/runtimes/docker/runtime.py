@@ -1,0 +1,376 @@
+"""The docker runtime: a sandbox is a container, its commands are the engine's execs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from vf_core.errors import SandboxError
+from vf_core.runtimes import guest
+from vf_core.runtimes.base import (
+    RUN_LIMIT,
+    TAIL_LIMIT,
+    Answer,
+    Box,
+    OutputSink,
+    ProgramResult,
+    Runtime,
+)
+from vf_core.runtimes.docker import container, files, images, last_resort, reach
+from vf_core.runtimes.docker.client import Engine, EngineError
+from vf_core.runtimes.docker.command import EXIT_KILLED, LostError
+from vf_core.runtimes.docker.config import DockerConfig
+from vf_core.runtimes.docker.endpoint import resolve
+from vf_core.runtimes.docker.shell import ROOT, Shell
+from vf_core.runtimes.lifecycle import Observer, State
+from vf_core.runtimes.output import Capture
+from vf_core.runtimes.remote import parse_gpu
+
+_RECORDED = ("type", "id", "image", "workdir", "cpu", "memory", "gpu", "disk")
+_NOTHING_MADE = "the engine refused to make it, or was never reached"
+
+
+@dataclass(eq=False, slots=True)
+class Handle:
+    """What is known of one container. `name` is its own; `unsure`: since when it may exist although the engine did
+    not say so (0: it does not); `live`: since when it is there, in Unix seconds."""
+
+    name: str
+    engine: Engine | None = None
+    user: str = ""
+    unsure: float = 0.0
+    live: float = 0.0
+    shell: Shell | None = None
+
+
+class DockerRuntime(Runtime):
+    """A sandbox that is a container on the host's network."""
+
+    kind: ClassVar[str] = "docker"
+    is_local: ClassVar[bool] = True
+    # How long a container whose create call got no answer is looked for: before giving up, and before its absence
+    # counts as proof.
+    reconcile: ClassVar[float] = 10.0
+    config: DockerConfig
+
+    def __init__(
+        self,
+        config: DockerConfig,
+        *,
+        name: str,
+        labels: Mapping[str, str] | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        super().__init__(config, name=name, labels=labels, observer=observer)
+
+    def info(self) -> dict[str, Any]:
+        """See `Runtime.info`: the record's format knows these fields only."""
+        return {name: value for name, value in super().info().items() if name in _RECORDED}
+
+    @property
+    def account(self) -> str:
+        """The engine by its address; the one that would be used as long as none was asked."""
+        engine = self._box.handle.engine
+        return engine.account if engine is not None else resolve().account
+
+    # ------------------------------------------------------------------ lifecycle
+
+    def _new_handle(self) -> Handle:
+        return Handle(container.unique_name(self._name))
+
+    async def _admit(self, box: Box[Handle]) -> None:
+        with _plain():
+            handle = box.handle
+            handle.engine = engine = Engine(resolve())
+            box.life.remark(f"docker engine {engine.account}")
+            image = await images.ensure(engine, self.config.image, self.config.pull, box.life.remark)
+            handle.user = str((image.get("Config") or {}).get("User") or "")
+
+    async def _create(self, box: Box[Handle]) -> None:
+        with _plain():
+            try:
+                await self._make(box, init=True)
+            except EngineError as e:
+                # Engines without an init binary refuse to make or to start such a container.
+                if not e.status:
+                    raise
+                if box.id:
+                    await _engine(box).remove(box.id)
+                await self._make(box, init=False)
+            await self._settle_in(box)
+            box.handle.live = time.time()
+
+    async def _make(self, box: Box[Handle], *, init: bool) -> None:
+        handle, engine = box.handle, _engine(box)
+        spec = container.spec(self.config, box.name, self.labels, init=init)
+        handle.unsure = _now()
+        try:
+            id = await engine.create(handle.name, spec)
+        except EngineError as e:
+            if e.certain:
+                handle.unsure = 0.0
+                raise
+            handle.unsure = _now()
+            id = await self._look_for(handle, engine)
+            if not id:
+                raise
+        handle.unsure = 0.0
+        box.identify(id)
+        handle.shell = Shell(engine, id, self.config.workdir, self._spawn)
+        await engine.start(id)
+
+    async def _look_for(self, handle: Handle, engine: Engine) -> str:
+        """The id of a container whose create call failed without an answer; empty when it does not turn up."""
+        pause, deadline = 0.1, _now() + self.reconcile
+        while True:
+            try:
+                found = await engine.inspect(handle.name)
+            except EngineError:
+                found = None
+            if found is not None:
+                return str(found["Id"])
+            if _now() + pause > deadline:
+                return ""
+            await asyncio.sleep(pause)
+            pause = min(1.0, 2 * pause)
+
+    async def _settle_in(self, box: Box[Handle]) -> None:
+        handle = box.handle
+        if handle.user.partition(":")[0] not in ("", "0", "root") and handle.shell is not None:
+            # The engine made the working directory for root.
+            command = '[ -n "$(ls -A "$1")" ] || chown "$2" "$1"'
+            argv = ["sh", "-c", command, "vf-own", self.config.workdir, handle.user]
+            await handle.shell.collect(argv, user=ROOT, cwd="/")
+        if self.config.gpu is not None and handle.shell is not None:
+            await self._check_gpu(box, self.config.gpu, handle.shell)
+
+    async def _check_gpu(self, box: Box[Handle], wanted: str, shell: Shell) -> None:
+        """What an engine does not know, it ignores; what it has not got, it replaces."""
+        account, kind = _engine(box).account, parse_gpu(wanted)[0]
+        found = await _engine(box).inspect(box.id) or {}
+        if not (found.get("HostConfig") or {}).get("DeviceRequests"):
+            raise SandboxError(
+                f"docker engine {account} gave the container no GPU: it ignores such requests",
+                hint="use Docker with the NVIDIA container toolkit, or leave runtime.gpu out",
+            )
+        if kind is None:
+            return
+        code, said, _ = await shell.collect(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], cwd="/"
+        )
+        names = said.decode(errors="replace").strip()
+        if code == 0 and kind.lower() not in names.lower():
+            raise SandboxError(
+                f"docker engine {account} gave the container another GPU than {kind}: {names[:200]}"
+            )
+
+    async def _terminate(self, box: Box[Handle]) -> None:
+        with _plain():
+            handle = box.handle
+            engine = handle.engine
+            if engine is None or not (box.id or handle.unsure):
+                return
+            if handle.shell is not None:
+                await handle.shell.end_all(box.forced)
+            await engine.remove(box.id or handle.name)
+
+    async def _probe(self, box: Box[Handle]) -> Answer:
+        with _plain():
+            handle = box.handle
+            engine = handle.engine
+            if engine is None or not (box.id or handle.unsure):
+                return Answer(True, "the engine refused to make it, or was never reached")
+            found = await engine.inspect(box.id or handle.name)
+            if found is not None:
+                state = (found.get("State") or {}).get("Status", "there")
+                if not box.id:
+                    # Made late, after its stop: nobody else would end it.
+                    box.identify(str(found["Id"]))
+                    await engine.remove(box.id)
+                return Answer(False, f"docker engine {engine.account}: the container is {state}")
+            await engine.ping()  # what said "not found" is an engine
+            if not box.id and _now() - handle.unsure < self.reconcile:
+                return Answer(
+                    False, f"docker engine {engine.account} may still make it: its create call is unanswered"
+                )
+            return Answer(True, last_resort.gone(engine.account, box.id or handle.name))
+
+    def _cleanup(self, box: Box[Handle]) -> Answer | None:
+        handle = box.handle
+        if handle.engine is None or not (box.id or handle.unsure):
+            return Answer(True, "the engine refused to make it, or was never reached")
+        answer = last_resort.remove(handle.engine.endpoint, box.id or handle.name)
+        return None if answer.gone and not box.id else answer
+
+    # ------------------------------------------------------------------ programs
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        *,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        limit: int = RUN_LIMIT,
+    ) -> ProgramResult:
+        """See `Runtime.run`."""
+        captures = {stream: Capture(limit) for stream in ("stdout", "stderr")}
+        return await self._run(argv, env, cwd=cwd, timeout=timeout, captures=captures)
+
+    async def run_program(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        *,
+        on_output: OutputSink,
+        timeout: float | None = None,
+    ) -> ProgramResult:
+        """See `Runtime.run_program`."""
+        tails = {stream: Capture(TAIL_LIMIT, head=0) for stream in ("stdout", "stderr")}
+        return await self._run(argv, env, timeout=timeout, captures=tails, on_output=on_output)
+
+    async def run_background(
+        self, argv: Sequence[str], env: Mapping[str, str] | None = None, log: str = "background.log"
+    ) -> None:
+        """See `Runtime.run_background`."""
+        shell = self._shell_for(argv)
+        with self._placed(self._box):
+            code = await shell.background(argv, env, log)
+            if code != 0:
+                raise SandboxError(f"{argv[0]}: there is no such program in the sandbox (exit {code})")
+
+    async def _run(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None,
+        *,
+        cwd: str | None = None,
+        timeout: float | None,
+        captures: Mapping[str, Capture],
+        on_output: OutputSink | None = None,
+    ) -> ProgramResult:
+        shell, box = self._shell_for(argv), self._box
+
+        def sink(stream: str, data: bytes) -> None:
+            captures[stream].add(data)
+            if on_output is not None:
+                on_output(stream, data)
+
+        code, timed_out = EXIT_KILLED, False
+        with self._placed(box):
+            try:
+                code, timed_out = await shell.follow(argv, env, sink, cwd=cwd, timeout=timeout)
+            except LostError:
+                if box.state is State.LIVE:
+                    raise
+                # Its own stop took it away: the program was killed by that.
+        out, err = captures["stdout"], captures["stderr"]
+        return ProgramResult(code, out.text(), err.text(), out.truncated or err.truncated, timed_out)
+
+    def _shell_for(self, argv: Sequence[str]) -> Shell:
+        shell = self._shell()
+        if not argv:
+            raise SandboxError("no program was named")
+        if any("\0" in part for part in argv):
+            raise SandboxError("an argument of a command holds a NUL character")
+        return shell
+
+    def _shell(self) -> Shell:
+        shell = self._work_here().shell
+        assert isinstance(shell, Shell)  # noqa: S101 - for the type checker
+        return shell
+
+    @contextmanager
+    def _placed(self, box: Box[Handle]) -> Iterator[None]:
+        """Work in a container: when that is gone, the sandbox is lost, and says so."""
+        try:
+            with _plain():
+                yield
+        except LostError as e:
+            why = e.message
+            if self.config.timeout and time.time() - box.handle.live >= self.config.timeout:
+                why = f"its lifetime of {self.config.timeout} s ended ({why})"
+            if box is self._box:
+                self._lost(why)
+            raise SandboxError(f"sandbox {box.name} was lost: {why}", hint=e.hint) from e
+
+    # ------------------------------------------------------------------ scripts, files, network
+
+    async def prepare_script(self, source: str, requires: Sequence[str] = ()) -> list[str]:
+        """See `Runtime.prepare_script`: by the image's own Python, else by uv or pip there."""
+        self._work_here()
+        return await guest.prepare_script(self, self.config.image, source, requires)
+
+    async def read(self, path: str) -> bytes:
+        """See `Runtime.read`."""
+        return await self._read(path, None)
+
+    async def read_bounded(self, path: str, limit: int) -> bytes:
+        """See `Runtime.read_bounded`."""
+        return await self._read(path, limit)
+
+    async def _read(self, path: str, limit: int | None) -> bytes:
+        files.check(path)
+        shell, full = self._shell(), guest.resolve(path, self.config.workdir)
+        with self._placed(self._box):
+            code, data, said = await shell.collect(guest.read_argv(full, limit), cwd="/")
+        if code != 0:
+            raise guest.read_failed(code, path, said)
+        return data
+
+    async def write(self, path: str, data: bytes) -> None:
+        """See `Runtime.write`."""
+        files.check(path)
+        shell, full = self._shell(), guest.resolve(path, self.config.workdir)
+        if path.endswith("/"):
+            raise files.write_failed(files.DIRECTORY, path, "")
+        with self._placed(self._box):
+            argv = files.write_argv(full, len(data))
+            code, _, said = await shell.collect(argv, cwd="/", stdin=bytes(data) or None)
+        if code != 0:
+            raise files.write_failed(code, path, said)
+
+    async def expose(self, port: int) -> str:
+        """See `Runtime.expose`: the container shares its engine's network."""
+        engine = _engine(self._box)
+        self._work_here()
+        return f"http://{engine.endpoint.host}:{port}"
+
+    def host_url(self, url: str) -> str:
+        """See `Runtime.host_url`: the same, where containers share this host's network; see `check_reach`."""
+        return url
+
+    async def check_reach(self, url: str) -> None:
+        """Raise `SandboxError` when a program in the container gets no answer from `url`, with why and what to do.
+
+        Says nothing when the container has nothing to ask with (python3, curl, bash, nc, wget)."""
+        shell, argv = self._shell(), reach.ask_argv(url)
+        with self._placed(self._box):
+            code, _, said = await shell.collect(argv, cwd="/", timeout=30.0)
+        if code not in (0, reach.CANNOT_ASK):
+            with _plain():
+                product = await _engine(self._box).product()
+            raise reach.unreachable(url, self.account, product, said)
+
+
+def _engine(box: Box[Handle]) -> Engine:
+    engine = box.handle.engine
+    assert engine is not None  # noqa: S101 - nothing is made before it is admitted
+    return engine
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@contextmanager
+def _plain() -> Iterator[None]:
+    """What is recorded is a `SandboxError`, whoever said it."""
+    try:
+        yield
+    except EngineError as e:
+        raise SandboxError(e.message, hint=e.hint) from e

@@ -1,0 +1,94 @@
+"""Running a command so that its end and its exit code stand in its own output.
+
+An engine says that a command ended when nobody holds its output any more, which may be a child that it left behind.
+So a shell waits for the command itself and closes both of its streams with a mark that holds its exit code.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+NO_DIRECTORY = -1
+
+# $1: the token; $2: a directory, or empty; $3: what to do; then its arguments. The shell outlives a TERM, so that it
+# can tell how its command ended; the command itself is not protected. Its own remarks are not the command's output.
+_WRAP = r"""
+token=$1 directory=$2 how=$3
+shift 3
+exec 3>&2 2>/dev/null
+trap : HUP INT TERM
+end() {
+  printf '\036%s %s\036' "$token" "$1"
+  printf '\036%s %s\036' "$token" "$1" >&3
+  exit
+}
+if [ -n "$directory" ]; then cd -- "$directory" || end directory; fi
+case $how in
+input) (exec 2>&3 3>&-; exec "$@") ;;
+background)
+  log=$1
+  shift
+  command -v -- "$1" >/dev/null || end 127
+  case $log in */*) mkdir -p -- "${log%/*}/" || end log ;; esac
+  : >>"$log" || end log
+  (exec >>"$log" 2>&1 3>&- </dev/null; exec "$@") &
+  ;;
+*) (exec </dev/null 2>&3 3>&-; exec "$@") ;;
+esac
+end "$?"
+"""
+
+_SEPARATOR = b"\x1e"
+
+
+def new_token() -> str:
+    """What tells one command's closing marks."""
+    return secrets.token_hex(12)
+
+
+def wrap(argv: Sequence[str], token: str, *, cwd: str = "", stdin: bool = False) -> list[str]:
+    """`argv` in an absolute directory, its streams closed with marks of `token`."""
+    return ["/bin/sh", "-c", _WRAP, "vf-run", token, cwd, "input" if stdin else "plain", *argv]
+
+
+def wrap_background(argv: Sequence[str], token: str, log: str, *, cwd: str) -> list[str]:
+    """Starts `argv` and ends; its output is appended to `log`."""
+    return ["/bin/sh", "-c", _WRAP, "vf-run", token, cwd, "background", log, *argv]
+
+
+class Closing:
+    """Takes the closing mark out of one stream."""
+
+    def __init__(self, token: str) -> None:
+        self._opening = _SEPARATOR + token.encode() + b" "
+        self._held = b""
+        self.said: str | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        """The command's own output in the next bytes. `said` is set once the mark came; what follows is dropped."""
+        if self.said is not None:
+            return b""
+        data = self._held + data
+        self._held = b""
+        at = data.find(self._opening)
+        if at >= 0:
+            word, end, _ = data[at + len(self._opening) :].partition(_SEPARATOR)
+            if end:
+                self.said = word.decode(errors="replace")
+            else:
+                self._held = data[at:]
+            return data[:at]
+        # A beginning of the mark at the end waits for the rest.
+        at = data.find(_SEPARATOR, max(0, len(data) - len(self._opening) + 1))
+        while at >= 0:
+            if self._opening.startswith(data[at:]):
+                self._held = data[at:]
+                return data[:at]
+            at = data.find(_SEPARATOR, at + 1)
+        return data
+
+    def rest(self) -> bytes:
+        """What was held back and turned out to be output."""
+        held, self._held = self._held, b""
+        return held
