@@ -148,6 +148,16 @@ class Engine:
 
         return await self._ask("say its version", CALL, work)
 
+    async def version(self) -> str:
+        """The engine's software and its version for a reader, such as `Podman Engine 4.3.1`."""
+
+        async def work(docker: Docker) -> str:
+            said = dict(await docker.version())
+            parts = said.get("Components") or [{}]
+            return f"{dict(parts[0]).get('Name') or 'Docker Engine'} {said.get('Version', '')}".strip()
+
+        return await self._ask("say its version", CALL, work)
+
     # ------------------------------------------------------------------ images
 
     async def image(self, name: str) -> dict[str, Any] | None:
