@@ -22,6 +22,7 @@ from typing import Any
 
 from vf_core.errors import SandboxError
 from vf_core.runtimes.identity import engine
+from vf_core.runtimes.liveness import here
 
 RECORD_VERSION = 1
 # Prepared programs, where the user's cache cannot hold them.
@@ -30,8 +31,8 @@ SCRIPTS = "scripts"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A local sandbox on disk. `pid`, `start` and `boot` are its engine's; `token` is what its processes carry in
-    `VF_TUI_ENGINE`, `id` in `VF_TUI_SANDBOX`. `created` is Unix time in seconds."""
+    """A local sandbox on disk. `pid`, `start`, `boot` and `space` are its engine's; `token` is what its processes
+    carry in `VF_TUI_ENGINE`, `id` in `VF_TUI_SANDBOX`. `created` is Unix time in seconds."""
 
     id: str
     name: str
@@ -44,6 +45,7 @@ class Record:
     token: str
     created: float
     labels: Mapping[str, str] = field(default_factory=dict)
+    space: str = ""
     version: int = RECORD_VERSION
 
 
@@ -134,6 +136,7 @@ def _create(id: str, name: str, labels: Mapping[str, str]) -> Record:
         token=me.token,
         created=time.time(),
         labels=dict(labels),
+        space=here().space,
     )
     path = _path(directory)
     try:

@@ -159,6 +159,17 @@ def _slurp(path: str) -> bytes:
         os.close(fd)
 
 
+def environment_of(pid: int) -> bytes:
+    """A process's environment block (`NAME=value`, each ended by a zero byte); empty when it is not to be had."""
+    return _slurp(f"/proc/{pid}/environ") if LINUX else b""
+
+
+def arguments_of(pid: int) -> list[str]:
+    """A process's command line; empty when it is not to be had."""
+    data = _slurp(f"/proc/{pid}/cmdline") if LINUX else b""
+    return [part.decode(errors="replace") for part in data.split(b"\0")[:-1]]
+
+
 def _list_by_ps() -> list[Proc]:
     done = subprocess.run(
         ["ps", "-axo", "pid=,ppid=,pgid=,stat=,lstart=,comm="],

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from vf_core.runtimes.liveness import Whereabouts, here, process_lives, process_start
 
 Standing = Literal["live", "dead", "elsewhere", "unknown"]
+LOCAL = "subprocess"
+SOCKET = "socket"
 _ENGINE_FILE_LIMIT = 1 << 20
 
 
@@ -79,15 +81,21 @@ class Verdict:
     proof: str
 
 
+def verdict(owner: Owner, kind: str, *, recorded: bool) -> Verdict:
+    """Whether the owner of a sandbox of that kind lives. `recorded`: it stands in the ledger. Reads small files."""
+    if kind == SOCKET:
+        # Only sockets that nobody listens at are listed, and that is tested again when one is removed.
+        return Verdict("dead", "nobody listens there: connection refused")
+    return judge(owner) if recorded or kind == LOCAL else judge_labels(owner)
+
+
 def judge(owner: Owner) -> Verdict:
-    """Of an owner that stands in this machine's own ledger. May read small files: not for a hot path."""
+    """Of an owner that this machine wrote down itself. May read small files: not for a hot path."""
     if owner.pid <= 0:
         return Verdict("unknown", "nothing says which process asked for it")
-    engine = _engine_of(owner.run_dir)
-    if engine is not None:
-        again = _speaks_for_run(owner, *engine)
-        if again is not None:
-            return again
+    again = _run_again(owner)
+    if again is not None:
+        return again
     lives = process_lives(owner.pid, owner.start, _whereabouts(owner))
     return Verdict(lives, _said(owner, lives))
 
@@ -107,16 +115,12 @@ def judge_labels(owner: Owner) -> Verdict:
             "unknown",
             f"made on another boot of {owner.host}, or on another machine of that name; no record here",
         )
-    if not owner.space:
-        owner = _with_space(owner, now.space)
+    owner = replace(owner, machine=now.machine, space=owner.space or now.space)
+    again = _run_again(owner)
+    if again is not None:
+        return again
     lives = process_lives(owner.pid, owner.start, _whereabouts(owner))
     return Verdict(lives, _said(owner, lives))
-
-
-def _with_space(owner: Owner, space: str) -> Owner:
-    return Owner(
-        owner.run, owner.run_dir, owner.host, owner.machine, owner.boot, space, owner.pid, owner.start
-    )
 
 
 def _whereabouts(owner: Owner) -> Whereabouts:
@@ -135,17 +139,26 @@ def _said(owner: Owner, lives: Standing) -> str:
     return f"pid {owner.pid} runs on host {owner.host}, which cannot be asked from {now.host}"
 
 
-def _speaks_for_run(owner: Owner, engine: Owner, ended: bool) -> Verdict | None:
+def _run_again(owner: Owner) -> Verdict | None:
     """What the run's own engine file adds: another engine took the run up, or this one closed in peace."""
-    if engine.pid <= 0:
+    found = _engine_of(owner.run_dir)
+    if found is None:
+        return None
+    engine, ended = found
+    if engine.pid <= 0 or (engine.run and owner.run and engine.run != owner.run):
         return None
     same = (engine.pid, engine.start, engine.boot) == (owner.pid, owner.start, owner.boot)
     if same:
         if ended:
             return Verdict("dead", f"its engine has closed (pid {owner.pid}, host {owner.host})")
         return None
-    if not ended and process_lives(engine.pid, engine.start, _whereabouts(engine)) == "live":
+    lives = "dead" if ended else process_lives(engine.pid, engine.start, _whereabouts(engine))
+    if lives == "live":
         return Verdict("live", f"its run is alive again: pid {engine.pid} (host {engine.host})")
+    if lives == "elsewhere":
+        return Verdict(
+            "unknown", f"its run was taken up on host {engine.host}, which cannot be asked from here"
+        )
     return None
 
 

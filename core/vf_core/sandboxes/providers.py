@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
+from importlib import import_module
 
 from vf_core.runtimes import RUNTIMES, make_provider
+from vf_core.runtimes.leftover_sockets import SocketProvider
 from vf_core.runtimes.provider import Provider
 
 Makers = Mapping[str, Callable[[], Provider]]
@@ -13,5 +16,13 @@ Makers = Mapping[str, Callable[[], Provider]]
 
 
 def makers() -> dict[str, Callable[[], Provider]]:
-    """Those of all kinds of runtime."""
-    return {kind: partial(make_provider, kind) for kind in RUNTIMES}
+    """Those of all kinds of runtime, and what else engines leave behind."""
+    return {**{kind: partial(make_provider, kind) for kind in RUNTIMES}, SocketProvider.kind: SocketProvider}
+
+
+def load(kind: str) -> None:
+    """Import what a provider is made of: that may take long, so not on an event loop. What fails then fails again."""
+    spec = RUNTIMES.get(kind)
+    if spec is not None:
+        with suppress(Exception):
+            import_module(spec.provider.partition(":")[0])
