@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vf_core.errors import HarnessError, RolloutError, SandboxError, TaskError, boundary
+from vf_core.errors import HarnessError, RolloutError, SandboxError, TaskError, TunnelError, boundary
 from vf_core.eval_config import EvalConfig
 from vf_core.events import types as ev
 from vf_core.harnesses.base import ExitMeaning, Harness, ModelContext
@@ -242,6 +242,7 @@ class Attempt:
 
     async def _boot(self) -> None:
         kind = f"sandbox provider {self.runtime.kind}"
+        await self.context.server.reachable(self.runtime.is_local)
         try:
             await self.runtime.start()
         except SandboxError as e:
@@ -309,6 +310,7 @@ class Attempt:
             stops=stop_hooks(self.spec.task),
             emit=context.publish,
             emit_live=context.watched(self.spec.id),
+            hosted_tools=getattr(self.runtime.config, "network_access", True) is not False,
         )
         secret = context.server.register(session)
         seconds = self._rollout_seconds()
@@ -324,7 +326,7 @@ class Attempt:
                     ModelContext(model=context.config.model, sampling=context.config.sampling),
                     self.trace,
                     self.runtime,
-                    self.runtime.host_url(context.server.base_url),
+                    self.runtime.host_url(context.server.base_url_for(self.runtime.is_local)),
                     secret,
                     {},
                     self._sink(output),
@@ -341,9 +343,11 @@ class Attempt:
             await output.close()
         meaning = harness.exit_meaning(result.exit_code)
         self._exited(result.exit_code, meaning, time.monotonic() - started)
-        self._judge(result, meaning, session)
+        await self._judge(result, meaning, session, started)
 
-    def _judge(self, result: ProgramResult, meaning: ExitMeaning, session: Session) -> None:
+    async def _judge(
+        self, result: ProgramResult, meaning: ExitMeaning, session: Session, started: float
+    ) -> None:
         """What the program's end means for the rollout. The cause that was seen here goes before its exit code."""
         if self.stop_reason is not None or self.trace.stop_condition is not None:
             return
@@ -351,7 +355,11 @@ class Attempt:
             raise session.error
         if meaning.kind == "failed":
             detail = (result.stderr or result.stdout).strip()[-_OUTPUT_TAIL:] or "it printed nothing"
-            raise HarnessError(f"harness {self.context.harness.config.id!r}: {meaning.text}: {detail}")
+            text = f"harness {self.context.harness.config.id!r}: {meaning.text}: {detail}"
+            cut = await self.context.server.failure(self.runtime.is_local, started)
+            if cut is not None:
+                raise TunnelError(f"{cut.message}; {text}", hint=cut.hint)
+            raise HarnessError(text)
         self.trace.stop("agent_declined" if meaning.kind == "declined" else "agent_completed")
 
     # ------------------------------------------------------------------ small parts

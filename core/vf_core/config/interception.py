@@ -19,11 +19,13 @@ _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 
 
 class TunnelConfig(StrictModel):
-    """What all tunnels have: `type`; and `check`, whether the engine tries the public URL itself, at the start and
-    from then on (not where its host cannot reach that URL)."""
+    """What all tunnels have: `type`; `check`, whether the engine tries the public URL itself, at the start and from
+    then on (not where its host cannot reach that URL); `always`, for local sandboxes, too (a docker engine whose
+    loopback is not this host's)."""
 
     type: str
     check: bool = True
+    always: bool = False
 
 
 class CustomTunnelConfig(TunnelConfig):

@@ -16,11 +16,12 @@ from vf_core.engine.plan import Plan
 from vf_core.engine.recording import Recording
 from vf_core.engine.results import Results, exit_code, is_unreachable
 from vf_core.engine.scheduler import Scheduler
+from vf_core.errors import VfError
 from vf_core.events import types as ev
 from vf_core.events.bus import Bus
 from vf_core.events.command import Reply
 from vf_core.events.state import RunState
-from vf_core.interception import InterceptionServer
+from vf_core.interception.reach import make_server
 from vf_core.rollout import Attempt, Result, RunContext
 from vf_core.runs.layout import RunDir
 from vf_core.sandboxes.ledger import Ledger
@@ -59,7 +60,7 @@ class Engine:
         self._wake = asyncio.Event()
         self._door = Commands(self)
         self._results = Results(TraceWriter(run_dir.traces), self.publish, self.cannot_write)
-        self._server = InterceptionServer(config.client)
+        self._server = make_server(config, run=run_dir.run_id, publish=self.publish)
         self._context = self._make_context()
 
     # ------------------------------------------------------------------ what links talk to
@@ -114,7 +115,8 @@ class Engine:
 
     async def run(self) -> int:
         """Run to the end; returns the exit code."""
-        await self._server.start()
+        self.scheduler.closed = True
+        opening = asyncio.create_task(self._open(), name="interception")
         try:
             self._announce()
             self._results.expect(self.plan.specs)
@@ -125,6 +127,8 @@ class Engine:
                     return self.state.exit_code or 0
         finally:
             self.closing = self.scheduler.closed = True
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
             self.launching.close()
             await self._results.close()
             await self._server.stop()
@@ -200,6 +204,18 @@ class Engine:
             recorder=None if ledger is None else Recording(ledger, owner, self.publish),
             used=self.launching.used,
         )
+
+    async def _open(self) -> None:
+        """Be reachable for sandboxes, then launch. Nothing has been asked for when that fails."""
+        try:
+            await self._server.start()
+        except Exception as e:
+            if not isinstance(e, VfError):
+                log.exception("the interception server could not be started")
+            self._fail(str(e) if isinstance(e, VfError) else f"{type(e).__name__}: {e}")
+        else:
+            self.scheduler.closed = False
+            self.scheduler.pump()
 
     def _announce(self) -> None:
         config, first = self.plan.config, self.state.started is None
@@ -302,11 +318,15 @@ class Engine:
 
     def cannot_write(self, error: Exception) -> None:
         """Results can't be kept: launch nothing more, and end what runs."""
+        what = error.strerror if isinstance(error, OSError) else None
+        self._fail(f"cannot write to {self.run_dir.path}: {what or error}")
+
+    def _fail(self, what: str) -> None:
+        """The run cannot go on: end it as failed."""
         if self._broken is None:
-            what = error.strerror if isinstance(error, OSError) else None
-            self._broken = f"cannot write to {self.run_dir.path}: {what or error}"
-            self.publish(ev.Log(level="error", message=f"{self._broken}; the run is being stopped"))
-            task = asyncio.ensure_future(self.command("shutdown", (), {"reason": self._broken}))
+            self._broken = what
+            self.publish(ev.Log(level="error", message=f"{what}; the run is being stopped"))
+            task = asyncio.ensure_future(self.command("shutdown", (), {"reason": what}))
             task.add_done_callback(_log_failure)
 
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from vf_core.errors import ConfigError, VfError
 from vf_core.eval_config import EvalConfig
 from vf_core.harnesses.base import Harness
+from vf_core.interception.reach import check_reach
 from vf_core.plugins import load_class
 from vf_core.rollout import RolloutSpec
 from vf_core.tasks import Task
@@ -40,6 +41,7 @@ def make_plan(config: EvalConfig) -> Plan:
     harness: Harness[Any] = load_class("harness", env.agent.harness.id)(env.agent.harness)
     harness.validate()
     check_runtime(config)
+    check_reach(config)
     taskset = load_class("taskset", env.taskset.id)(env.taskset)
     try:
         tasks = list(taskset.select(config.num_tasks, config.shuffle, config.seed))

@@ -124,7 +124,10 @@ class Exchange:
         if self._call is not None:
             self._call.cancel()
             usage = self._stream.usage if self._stream is not None else None
-            self._record(error=Error(type="CancelledError", message=why), usage=usage)
+            cut = None if self._clients else self.session.cut
+            why = why if cut is None else str(cut)
+            kind = "CancelledError" if cut is None else type(cut).__name__
+            self._record(error=Error(type=kind, message=why), usage=usage)
             self._tell_finished(usage, error=why)
         for client in self._end(None):
             client.abort()

@@ -1,16 +1,23 @@
-"""The interception server: one for all rollouts, on the loopback, told apart by a bearer secret each."""
+"""The interception server: one for all rollouts, told apart by a bearer secret each.
+
+It listens on the loopback, or where a tunnel for remote sandboxes needs it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
+import ipaddress
 import json
 import logging
 import secrets
 
-from vf_core.errors import InterceptionError
+from vf_core.errors import InterceptionError, TunnelError
 from vf_core.interception.dialect_chat import parse_request
 from vf_core.interception.session import Session
+from vf_core.interception.tunnel.base import Tunnel
+from vf_core.interception.tunnel.probe import HEADER, HEALTH
 from vf_core.interception.upstream import MAX_CONNECTIONS, ClientSettings, Upstream
 from vf_core.interception.wire import Headers, Refusal, Request, Responder, ServerConnection
 
@@ -18,11 +25,17 @@ log = logging.getLogger(__name__)
 
 CHAT = "/v1/chat/completions"
 MODELS = "/v1/models"
-HEALTH = "/health"
 _METHODS = {CHAT: b"POST", MODELS: b"GET", HEALTH: b"GET"}
 _JSON: Headers = ((b"content-type", b"application/json"),)
 _BACKLOG = 4096
 _NEVER_RETRY = (b"x-should-retry", b"false")
+_PROBE = HEADER.encode()
+
+
+NO_TUNNEL = (
+    'set env.interception.tunnel: { type = "prime" } opens one, { type = "custom", url = "https://…", port = 8765 } '
+    "uses yours"
+)
 
 
 class InterceptionServer:
@@ -30,7 +43,7 @@ class InterceptionServer:
 
     `async with` starts and stops it; `client` may also be an `Upstream`, which stays the caller's to close. A secret
     is a password for spending on the provider: it is for one rollout's harness only, and void from `unregister`
-    or `Session.close` on.
+    or `Session.close` on. A `tunnel` is opened and closed with the server, and says where it listens.
     """
 
     def __init__(
@@ -38,38 +51,51 @@ class InterceptionServer:
         client: ClientSettings | Upstream,
         *,
         host: str = "127.0.0.1",
+        port: int = 0,
+        tunnel: Tunnel | None = None,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._client = client
+        self._tunnel = tunnel
         self._max_connections = max_connections
         self._upstream: Upstream | None = client if isinstance(client, Upstream) else None
-        self._host = host
+        self._host, self._port = (host, port) if tunnel is None else tunnel.bind
+        self._probes: dict[bytes, str] = {}
         self._sessions: dict[bytes, Session] = {}
         self._connections: set[ServerConnection] = set()
         self._server: asyncio.Server | None = None
         self._base_url = ""
 
     async def start(self) -> None:
-        """Listen on a port that the system chooses. The provider's key is read now.
+        """Listen (port 0: on one that the system chooses), then open the tunnel. The provider's key is read now.
 
-        Raises `InterceptionError`, or `ConfigError` for a client that can't be used.
+        Raises `InterceptionError`, `TunnelError`, or `ConfigError` for a client that can't be used; nothing is
+        left open then.
         """
         loop = asyncio.get_running_loop()
         if not isinstance(self._client, Upstream):
             self._upstream = Upstream.from_settings(self._client, max_connections=self._max_connections)
         try:
             self._server = await loop.create_server(
-                lambda: ServerConnection(self, self._connections), self._host, 0, backlog=_BACKLOG
+                lambda: ServerConnection(self, self._connections), self._host, self._port, backlog=_BACKLOG
             )
         except OSError as e:
-            raise InterceptionError(f"could not listen on {self._host}: {e}") from e
-        port = self._server.sockets[0].getsockname()[1]
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        self._base_url = f"http://{host}:{port}/v1"
-        log.info("interception listens on %s", self._base_url)
+            raise self._cannot_listen(e) from e
+        self._port = self._server.sockets[0].getsockname()[1]
+        self._base_url = f"http://{_authority(_reachable(self._host), self._port)}/v1"
+        log.info("interception listens on %s", _authority(self._host, self._port))
+        if self._tunnel is not None:
+            self._tunnel.on_cut = self._cut
+            try:
+                await self._tunnel.open(self)
+            except BaseException:
+                await self.stop()
+                raise
 
     async def stop(self) -> None:
-        """Close every session and connection; afterwards the port is free. Idempotent."""
+        """Close the tunnel and every session and connection; afterwards the port is free. Idempotent."""
+        if self._tunnel is not None:
+            await self._tunnel.close()
         server, self._server = self._server, None
         if server is not None:
             server.close()
@@ -99,6 +125,51 @@ class InterceptionServer:
             raise InterceptionError("the interception server has not been started")
         return self._base_url
 
+    def base_url_for(self, is_local: bool) -> str:
+        """The base URL, `/v1` included, for a harness on this host (`is_local`) or in a remote sandbox.
+
+        Raises `TunnelError` when remote sandboxes have no way in, now or at all.
+        """
+        if self._is_near(is_local):
+            return self.base_url
+        return f"{self._way().url}/v1"
+
+    async def reachable(self, is_local: bool) -> None:
+        """Wait, for a bounded time, until there is a way in. Raises `TunnelError`."""
+        if not self._is_near(is_local):
+            await self._way().ready()
+
+    async def failure(self, is_local: bool, since: float) -> TunnelError | None:
+        """What cut a harness off from here at any moment since `since` (monotonic clock); None: nothing did."""
+        if self._tunnel is None or self._is_near(is_local):
+            return None
+        return await self._tunnel.failure(since)
+
+    def _is_near(self, is_local: bool) -> bool:
+        return is_local and not (self._tunnel is not None and self._tunnel.config.always)
+
+    def _way(self) -> Tunnel:
+        if self._tunnel is None:
+            raise TunnelError("remote sandboxes have no way to this host", hint=NO_TUNNEL)
+        return self._tunnel
+
+    def _cut(self, error: TunnelError) -> None:
+        """The tunnel is cut: say so to whoever waits for an answer that cannot be delivered."""
+        for session in tuple(self._sessions.values()):
+            session.cut_off(error)
+
+    def _cannot_listen(self, error: OSError) -> InterceptionError:
+        where = _authority(self._host, self._port) if self._port else self._host
+        hint = None
+        if error.errno == errno.EADDRINUSE:
+            hint = (
+                "another program, perhaps another run, has this port: set env.interception.tunnel.port, and what "
+                "your tunnel forwards to, to a free one"
+            )
+        elif error.errno == errno.EACCES:
+            hint = "ports below 1024 are the system's: set env.interception.tunnel.port to a higher one"
+        return InterceptionError(f"could not listen on {where}: {error.strerror or error}", hint=hint)
+
     def register(self, session: Session) -> str:
         """Serve `session`; the secret that its harness must send as a bearer token (`session.secret` from now on)."""
         session.secret = secret = secrets.token_urlsafe(32)
@@ -110,6 +181,21 @@ class InterceptionServer:
         session = self._sessions.pop(_digest(secret.encode()), None)
         if session is not None:
             session.close()
+
+    # Door
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return self._port
+
+    def expect(self, question: str) -> str:
+        """See `Door`."""
+        return self._probes.setdefault(_digest(question.encode()), secrets.token_urlsafe(24))
+
+    def forget(self, question: str) -> None:
+        """See `Door`."""
+        self._probes.pop(_digest(question.encode()), None)
 
     # Handler
 
@@ -139,7 +225,9 @@ class InterceptionServer:
         """Answer an admitted request."""
         session: Session | None = request.owner
         if session is None or self._upstream is None:
-            responder.respond(200, _JSON, b'{"status": "ok"}')
+            question = request.header(_PROBE)
+            answer = self._probes.pop(_digest(question), "ok") if question else "ok"
+            responder.respond(200, _JSON, b'{"status": "%b"}' % answer.encode())
         elif session.closed:
             raise Refusal(
                 401, "unknown or expired secret", kind="authentication_error", headers=(_NEVER_RETRY,)
@@ -158,6 +246,21 @@ def _models(model: str, path: str) -> bytes:
     if path != f"{MODELS}/{model}":
         raise Refusal(404, f"this rollout's model is {model}")
     return json.dumps(entry).encode()
+
+
+def _authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _reachable(host: str) -> str:
+    """An address of this host at which a server that listens on `host` is reached from here."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if not address.is_unspecified:
+        return host
+    return "127.0.0.1" if address.version == 4 else "::1"
 
 
 def _digest(secret: bytes) -> bytes:

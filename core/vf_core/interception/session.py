@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from vf_core.errors import RolloutError, TaskError
+from vf_core.errors import RolloutError, TaskError, TunnelError
 from vf_core.events import types as ev
 from vf_core.interception.answers import Answer, Answers
 from vf_core.interception.dialect_chat import ChatRequest, impose
@@ -92,6 +92,7 @@ class Session:
         self.error: RolloutError | None = None
         self.refused: str | None = None
         self.closed = False
+        self.cut: TunnelError | None = None
         self.tools = ToolWatch()
         self._calls = 0
         self._under_way: dict[bytes, Exchange] = {}
@@ -111,6 +112,13 @@ class Session:
             exchange.cancel("the rollout was stopped")
         self._answers.clear()
 
+    def cut_off(self, error: TunnelError) -> None:
+        """The way between the harness and here is gone: what is being asked can't be delivered now. A call goes on
+        as after any client's going away: the harness may come back."""
+        if self._under_way:
+            self.cut = error
+            self.emit(self.error_event(error))
+
     def ask(
         self, chat: ChatRequest, digest: bytes, headers: Headers, responder: Responder, upstream: Upstream
     ) -> None:
@@ -118,6 +126,7 @@ class Session:
 
         `digest` is that of its bytes. Raises `Refusal`.
         """
+        self.cut = None
         waiting = self._under_way.get(digest)
         if waiting is not None:
             waiting.join(responder)

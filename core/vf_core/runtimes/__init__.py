@@ -57,6 +57,11 @@ def runtime_config_class(kind: str) -> type[RuntimeConfig]:
     return cast("type[RuntimeConfig]", _load(_spec(kind).config))
 
 
+def runtime_is_local(kind: str) -> bool:
+    """Whether programs in sandboxes of this kind reach this host's loopback."""
+    return cast("type[Runtime]", _load(_spec(kind).runtime)).is_local
+
+
 def make_runtime(
     config: RuntimeConfig,
     *,
