@@ -15,8 +15,10 @@ from vf_core.runtimes.prime.shell import Shell, told
 
 
 async def boot(shell: Shell, workdir: str, image: str, say: Callable[[str], None]) -> None:
-    """Wait until it runs and answers; make its directories. `say` is told how far it is. Raises `SandboxError` when it
-    ends meanwhile or takes too long."""
+    """Wait until it runs and answers; make its directories. `say` is told how far it is.
+
+    Raises `SandboxError` when it ends meanwhile or takes too long.
+    """
     await _running(shell, image, say)
     name = f".vf-tui-{secrets.token_hex(8)}"
     text = commands.settle(workdir, name)

@@ -68,7 +68,7 @@ class Client:
     # ------------------------------------------------------------------ the control plane
 
     async def check(self) -> None:
-        """The provider is there and lets us list: what a create that goes wrong will depend on. Asked once a minute."""
+        """The provider is there and lets us list, as after a create that goes wrong. Asked once a minute."""
         async with self._check:
             if time.monotonic() - self._checked < 60:
                 return
@@ -80,7 +80,7 @@ class Client:
         self._checked = -math.inf
 
     async def create(self, request: Any, name: str) -> Any:
-        """Make a sandbox; returns the SDK's `Sandbox`. What happened after a failure is only known if it was refused."""
+        """Make a sandbox; returns the SDK's `Sandbox`. After a failure that is no refusal, it may exist."""
         async with self._gates["create"]:
             return await _deadline(self._sdk.create(request), self.pace.create, f"create {name}")
 
@@ -228,6 +228,8 @@ class Client:
 
 
 async def _deadline(call: Awaitable[T], seconds: float, what: str) -> T:
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
     try:
         async with asyncio.timeout(seconds) as limit:
             return await call
@@ -236,6 +238,9 @@ async def _deadline(call: Awaitable[T], seconds: float, what: str) -> T:
     except Exception as e:
         if limit.expired():
             raise CallError("transient", f"{what}: no answer within {seconds:g} s") from e
+        if task and task.cancelling() > before:
+            # The SDK makes an error of its own of a cancelled command.
+            raise asyncio.CancelledError from e
         error = sdk.understand(e)
         raise CallError(error.kind, f"{what}: {error}", status=error.status, hint=error.hint) from e
 

@@ -28,7 +28,10 @@ _KEEPER: Final = f"""\
 W=$1 M=$2; shift 2
 over() {{ echo "$1" >"$0/exit~"; mv "$0/exit~" "$0/exit"; exit; }}
 cd -- "$W" 2>"$0/err" || over {NO_DIRECTORY}
-case $1 in *=*) ;; *) env --default-signal=INT,QUIT true 2>/dev/null && set -- env --default-signal=INT,QUIT "$@" ;; esac
+case $1 in
+  *=*) ;;
+  *) env --default-signal=INT,QUIT true 2>/dev/null && set -- env --default-signal=INT,QUIT "$@" ;;
+esac
 {MARK_VARIABLE}=$M sh -c 'echo $$ >"$0/pid"; exec "$@"' "$0" "$@" >"$0/out" 2>"$0/err"
 over $?
 """
@@ -215,7 +218,7 @@ def parse(executed: Executed) -> Report:
             raise ValueError(head[0])
         exit, sizes = head[1], (int(head[2]), int(head[3]))
         parts = tuple(_parts(block) for block in _blocks(lines[1:]))
-        if (exit != "-" and exit != NO_DIRECTORY and not exit.isdigit()) or len(parts) not in (0, 2):
+        if not (exit in ("-", NO_DIRECTORY) or exit.isdigit()) or len(parts) not in (0, 2):
             raise ValueError(exit)
     except (ValueError, IndexError, binascii.Error) as e:
         raise _unreported(executed) from e

@@ -1,8 +1,7 @@
-"""Ending a sandbox synchronously, when no event loop runs any more: at interpreter exit."""
+"""Ending a sandbox synchronously, when no event loop runs any more: at interpreter exit. Thread-safe."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
@@ -14,15 +13,8 @@ from vf_core.runtimes.prime import sdk
 from vf_core.runtimes.prime.sdk import TERMINAL, CallError
 
 CALL: Final = 10.0
-# For all sandboxes of the process together: an exit must end.
-BUDGET: Final = 45.0
 _PER_PAGE: Final = 100
 _PAGES: Final = 50
-
-
-@lru_cache(maxsize=1)
-def _started() -> float:
-    return time.monotonic()
 
 
 @lru_cache(maxsize=1)
@@ -74,11 +66,8 @@ def _find(name: str) -> list[str]:
 
 
 def _ask(method: str, endpoint: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-    left = _started() + BUDGET - time.monotonic()
-    if left <= 0:
-        raise CallError("transient", f"no time left at exit: {BUDGET:g} s went by")
     try:
-        answer = _api().request(method, endpoint, params=params, timeout=min(CALL, left))
+        answer = _api().request(method, endpoint, params=params, timeout=CALL)
     except Exception as e:
         raise sdk.understand(e) from e
     return answer if isinstance(answer, dict) else {}

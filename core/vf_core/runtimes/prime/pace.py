@@ -14,7 +14,7 @@ class Pace:
     the list prove anything. `delete`: one request; `delete_delays`: waits between such requests.
     `boot`, `build`: from the create call's answer to a sandbox that takes commands, without and with an image build.
     `poll`: a question for output is answered within this, `margin`: and an exchange is given up so much later.
-    `liveness`: a sandbox that did not answer for so long is lost. `gap`: between two questions for output.
+    `liveness`: a sandbox that does not answer for so long, after it failed to once, is lost. `gap`: between two questions for output.
     `grace`: between TERM and KILL.
     """
 
@@ -29,7 +29,7 @@ class Pace:
     boot_delays: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 10.0)
     poll: float = 10.0
     margin: float = 15.0
-    liveness: float = 60.0
+    liveness: float = 45.0
     retry_delays: tuple[float, ...] = (0.1, 0.3, 1.0, 2.0, 5.0)
     gap: float = 0.1
     grace: float = 2.0

@@ -71,6 +71,11 @@ class PrimeRuntime(Runtime):
     ) -> None:
         super().__init__(config, name=name, labels=labels, observer=observer)
 
+    @property
+    def account(self) -> str:
+        """See `Runtime.account`."""
+        return clients.account_of(sdk.load().Config())
+
     def info(self) -> dict[str, Any]:
         """See `Runtime.info`; `image_cached`: the image was there when the sandbox was asked for."""
         out = {key: value for key, value in super().info().items() if key not in _NOT_IN_RECORDS}

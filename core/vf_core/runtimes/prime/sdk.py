@@ -160,7 +160,7 @@ def _hint(kind: Kind, status: int | None) -> str | None:
 def _text(e: BaseException) -> str:
     text = str(e).strip()
     named = f"{type(e).__name__}: {text}" if text else type(e).__name__
-    plain = isinstance(e, load().APIError) or isinstance(e, TimeoutError)
+    plain = isinstance(e, (load().APIError, TimeoutError))
     return (text if plain else named)[:500]
 
 

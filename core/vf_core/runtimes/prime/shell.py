@@ -93,13 +93,14 @@ class Shell:
     async def insist_on(self, call: Callable[[], Awaitable[T]], what: str) -> T:
         """As `insist`, for any call of the client."""
         loop = asyncio.get_running_loop()
-        since = loop.time()
+        since = 0.0
         for turn in itertools.count():
             try:
                 return await call()
             except CallError as e:
                 if e.kind in ("denied", "refused", "missing"):
                     raise told(self.name, self.id, e, what) from e
+                since = since or loop.time()
                 await self._judge(e)
                 if loop.time() - since > self.pace.liveness:
                     raise self._lost(
