@@ -64,11 +64,20 @@ class RolloutError(VfError):
 
 
 class ProviderError(RolloutError):
-    """A model call failed. `status_code` is the HTTP status shown to the harness."""
+    """A model call failed. `status_code` is the HTTP status shown to the harness; `unreachable`: no answer came, as
+    opposed to one that was an error."""
 
-    def __init__(self, message: str = "", *, status_code: int = 502, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        status_code: int = 502,
+        hint: str | None = None,
+        unreachable: bool = False,
+    ) -> None:
         super().__init__(message, hint=hint)
         self.status_code = status_code
+        self.unreachable = unreachable
 
 
 class OverlongPromptError(ProviderError):

@@ -160,7 +160,7 @@ class Connection(asyncio.Protocol):
         if self._call is not None:
             why = f" ({exc})" if exc is not None and str(exc) else ""
             when = "in the middle of its answer" if self._answered else "before it answered"
-            self.fail(f"it closed the connection {when}{why}")
+            self.fail(f"it closed the connection {when}{why}", unreachable=not self._answered)
         self._pool.lost(self)
 
     # httptools callbacks
@@ -259,12 +259,13 @@ class Connection(asyncio.Protocol):
         if not was_done:
             call.listener.on_end()
 
-    def fail(self, what: str) -> None:
-        """Close at once; the listener is told that the provider failed, and `what` it did."""
+    def fail(self, what: str, *, unreachable: bool = False) -> None:
+        """Close at once; the listener is told that the provider failed, `what` it did, and whether (`unreachable`)
+        that was no answer at all."""
         call = self._call
         self.abort()
         if call is None or call.done:
             return
         call.done = True
         call.connection = None
-        call.listener.on_failure(self._pool.failure(what))
+        call.listener.on_failure(self._pool.failure(what, unreachable=unreachable))

@@ -127,12 +127,14 @@ async def dial(target: Target, factory: Callable[[], P], timeout: float = CONNEC
             f"could not connect to {where} within {timeout:g} s",
             status_code=504,
             hint="check client.base_url and the network",
+            unreachable=True,
         ) from None
     except OSError as e:
         raise ProviderError(
             f"could not connect to {where}: {_reason(e)}",
             status_code=503,
             hint="check client.base_url and the network",
+            unreachable=True,
         ) from None
     _keep_alive(transport)
     return protocol

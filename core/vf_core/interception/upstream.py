@@ -126,10 +126,12 @@ class Upstream:
                 data = data.replace(secret, b"[redacted]")
         return data
 
-    def failure(self, what: str, status_code: int = 502) -> ProviderError:
+    def failure(self, what: str, status_code: int = 502, *, unreachable: bool = False) -> ProviderError:
         """A `ProviderError` that says which provider it was; holds no secret."""
         return ProviderError(
-            self.redact(f"{self._target.connect_authority}: {what}"), status_code=status_code
+            self.redact(f"{self._target.connect_authority}: {what}"),
+            status_code=status_code,
+            unreachable=unreachable,
         )
 
     async def aclose(self) -> None:
@@ -188,9 +190,11 @@ class Upstream:
         try:
             connection = await dial(self._target, lambda: Connection(self), self._timeout)
         except ProviderError as e:
-            error = ProviderError(self.redact(e.message), status_code=e.status_code, hint=e.hint)
+            error = ProviderError(
+                self.redact(e.message), status_code=e.status_code, hint=e.hint, unreachable=True
+            )
         except Exception as e:
-            error = self.failure(f"could not connect: {type(e).__name__}: {e}", 503)
+            error = self.failure(f"could not connect: {type(e).__name__}: {e}", 503, unreachable=True)
         else:
             self._open.add(connection)
             self.free(connection)

@@ -32,12 +32,16 @@ class MessageNode(RecordModel):
 
 
 class Error(RecordModel):
-    """A failure under the boundary it crossed (`type`); `status_code` is the provider's HTTP status, if any."""
+    """A failure under the boundary it crossed (`type`); `status_code` is the provider's HTTP status, if any.
+
+    `unreachable` (while the rollout runs, not in the record): the provider gave no answer at all.
+    """
 
     type: str
     message: str
     status_code: int | None = None
     traceback: str | None = None
+    unreachable: bool = Field(False, exclude=True, repr=False)
 
     @classmethod
     def of(cls, error: BaseException) -> Error:
@@ -50,6 +54,7 @@ class Error(RecordModel):
             message=str(error),
             status_code=getattr(error, "status_code", None),
             traceback=trace,
+            unreachable=getattr(error, "unreachable", False),
         )
 
 
