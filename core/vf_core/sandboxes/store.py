@@ -20,10 +20,13 @@ from vf_core.runtimes.lifecycle import State
 from vf_core.sandboxes.locks import holder
 from vf_core.sandboxes.owners import Owner
 from vf_core.sandboxes.rows import Change, Row
+from vf_core.sandboxes.spill import abandoned, load, overlay, spills
 
 SCHEMA = 1
 _TRY = 0.1
 """Seconds that SQLite itself waits for a lock; between two tries other things are looked after."""
+_READ = 3.0
+"""Seconds that a reader waits for a lock; only one who makes or repairs the file keeps it waiting at all."""
 _TABLES = (
     """CREATE TABLE owners (
         id INTEGER PRIMARY KEY,
@@ -48,7 +51,7 @@ _COLUMNS = (
     "s.key, s.kind, s.account, s.name, s.id, s.rollout, s.attempt, s.state, s.created, s.changed, s.proof, s.detail, "
     "s.price, " + ", ".join(f"o.{name}" for name in _OWNER)
 )
-_INSERT = f"INSERT INTO sandboxes VALUES ({', '.join('?' * 14)})"  # noqa: S608 - ours
+_INSERT = f"INSERT OR IGNORE INTO sandboxes VALUES ({', '.join('?' * 14)})"  # noqa: S608 - ours
 _UPDATE = (
     "UPDATE sandboxes SET state = ?, changed = ?, id = CASE ? WHEN '' THEN id ELSE ? END, proof = ?, detail = ? "
     "WHERE key = ? AND state <> 'gone'"
@@ -105,11 +108,17 @@ class Store:
         ids: Collection[str] | None = None,
     ) -> list[Row]:
         """The rows that all given conditions fit, oldest first; none when there is no file yet."""
+        beside = self._take_in()
+        if beside:
+            rows = overlay(self._select("", []), beside)
+            return [row for row in rows if _fits(row, unproven, run, (kinds, keys, ids))]
+        return self._select(*_conditions(unproven, run, {"s.kind": kinds, "s.key": keys, "s.id": ids}))
+
+    def _select(self, where: str, values: Sequence[object]) -> list[Row]:
         if self._db is None and not self.path.exists():
             return []
-        where, values = _conditions(unproven, run, {"s.kind": kinds, "s.key": keys, "s.id": ids})
         with self._explained():
-            db = self._open(time.monotonic() + 5.0, _nothing)
+            db = self._open(time.monotonic() + _READ, _nothing)
             found = db.execute(
                 f"SELECT {_COLUMNS} FROM sandboxes s JOIN owners o ON o.id = s.owner {where} "  # noqa: S608 - ours
                 "ORDER BY s.created, s.key",
@@ -117,12 +126,30 @@ class Store:
             )
             return [_row(record) for record in found]
 
+    def _take_in(self) -> list[Path]:
+        """Move what dead writers left beside the ledger into it; what still stands beside it."""
+        left = []
+        for path in spills(self.path):
+            with abandoned(path) as dead:
+                if dead:
+                    rows, changes = load(path)
+                    now = time.monotonic()
+                    try:
+                        self.write(rows, changes, durable=True, until=now, meanwhile=_nothing)
+                    except SandboxError:
+                        left.append(path)
+                    else:
+                        path.unlink(missing_ok=True)
+                elif path.exists():
+                    left.append(path)
+        return left
+
     def forget(self, before: float) -> int:
         """Drop rows that were proven gone before that time (Unix seconds), and owners of none; how many rows."""
         if self._db is None and not self.path.exists():
             return 0
         with self._explained():
-            db = self._open(time.monotonic() + 5.0, _nothing)
+            db = self._open(time.monotonic() + _READ, _nothing)
             gone = db.execute(
                 "SELECT count(*) FROM sandboxes WHERE state = 'gone' AND changed < ?", (before,)
             )
@@ -283,6 +310,14 @@ def _conditions(
             parts.append(f"{column} IN (SELECT value FROM json_each(?))")  # noqa: S608 - ours
             values.append(_json(accepted))
     return (f"WHERE {' AND '.join(parts)}" if parts else ""), values
+
+
+def _fits(row: Row, unproven: bool, run: str | None, among: tuple[Collection[object] | None, ...]) -> bool:
+    """As `_conditions`; `among` are the kinds, keys and ids."""
+    if (unproven and row.state is State.GONE) or (run is not None and row.owner.run != run):
+        return False
+    values = (row.kind, row.key, row.id)
+    return all(accepted is None or value in accepted for accepted, value in zip(among, values, strict=True))
 
 
 def _json(values: Iterable[object]) -> str:

@@ -10,7 +10,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,8 @@ from typing import TypeVar
 
 from vf_core.errors import SandboxError
 from vf_core.sandboxes.rows import Change, Row
-from vf_core.sandboxes.store import Store
+from vf_core.sandboxes.spill import Spill
+from vf_core.sandboxes.store import BusyError, Store
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +29,8 @@ LINGER = 0.02
 """Seconds that a change waits for others; a row that is to be on disk waits for none."""
 RETRY = 1.0
 """Seconds until changes that could not be written are tried again."""
-PATIENCE = 10.0
-"""Seconds that a write waits for other processes."""
+PATIENCE = 3.0
+"""Seconds that a write waits for other processes; then it goes beside the ledger."""
 _LOCAL = "subprocess"
 
 
@@ -124,7 +125,9 @@ class _Back:
         self._path = path
         self._patience = patience
         self._store = Store(path)
-        # Changes that could not be written yet, one a row; and what was put off while others wrote.
+        self._spill = Spill(path)
+        # What could not be written to the ledger yet (new rows stand beside it); and what was put off meanwhile.
+        self._beside: list[Row] = []
         self._held: dict[int, Change] = {}
         self._later: list[_Item] = []
 
@@ -140,15 +143,17 @@ class _Back:
                 log.exception("the ledger's thread met what it does not know")
             going = going and None not in self._later
         self._handle(self._later)
-        if self._held:
+        if self._held and not self._spill.used:
             lost = len(self._held)
             log.error("ledger %s: what became of %d sandboxes could not be written", self._path, lost)
+        self._spill.close()
         self._store.close()
 
     def _next(self) -> list[_Item]:
         """What there is to do: at least one thing, or time to try what failed."""
         items, self._later = self._later, []
-        wait: float | None = 0.0 if items else RETRY if self._held else None
+        waiting = self._held or self._beside
+        wait: float | None = 0.0 if items else RETRY if waiting else None
         until = time.monotonic() + LINGER if items else 0.0
         while True:
             with contextlib.suppress(queue.Empty):
@@ -173,31 +178,49 @@ class _Back:
         self._write(batch)
 
     def _write(self, batch: list[Write]) -> None:
-        if not batch and not self._held:
+        if not batch and not self._held and not self._beside:
             return
         new = [row for write in batch for row in write.new]
-        changes = dict(self._held)
-        for write in batch:
-            for change in write.changes:
-                changes[change.key] = change.after(changes.get(change.key))
+        fresh = _merged({}, (change for write in batch for change in write.changes))
+        changes = _merged(self._held, fresh.values())
         error: SandboxError | None = None
         try:
-            self._store.write(
-                new,
-                changes.values(),
-                durable=any(row.kind != _LOCAL for row in new),
-                until=time.monotonic() + self._patience,
-                meanwhile=self._serve_readers,
-            )
+            self._put(new, fresh.values(), changes)
         except SandboxError as e:
             error = e
         except Exception as e:
             error = SandboxError(f"the ledger of sandboxes {self._path} failed: {type(e).__name__}: {e}")
-        if error is not None and not self._held:
-            log.warning("%s; trying again", error)
-        lost = {row.key for row in new}
-        self._held = {key: change for key, change in changes.items() if key not in lost} if error else {}
+        if error is not None:
+            if not self._held:
+                log.warning("%s; trying again", error)
+            lost = {row.key for row in new}
+            self._held = {key: change for key, change in changes.items() if key not in lost}
         _answer([write.done for write in batch if write.done is not None], error)
+
+    def _put(self, new: list[Row], fresh: Collection[Change], changes: dict[int, Change]) -> None:
+        """Into the ledger; or, when others do not let go of it, beside it. `fresh` are the latest of `changes`."""
+        durable = any(row.kind != _LOCAL for row in new)
+        until = time.monotonic() + (0.0 if self._spill.used else self._patience)
+        try:
+            self._store.write(
+                [*self._beside, *new],
+                changes.values(),
+                durable=durable or self._spill.used,
+                until=until,
+                meanwhile=self._serve_readers,
+            )
+        except BusyError as busy:
+            added = fresh if self._spill.used else changes.values()
+            try:
+                if new or added:
+                    self._spill.append(new, added, durable=durable)
+            except OSError as e:
+                raise BusyError(f"{busy.message}, and beside it: {e.strerror or e}", hint=busy.hint) from e
+            self._beside += new
+            self._held = changes
+        else:
+            self._beside, self._held = [], {}
+            self._spill.clear()
 
     def _serve_readers(self) -> None:
         """While others write: who only reads need not wait."""
@@ -208,6 +231,14 @@ class _Back:
                     item.act(self._store)
                 else:
                     self._later.append(item)
+
+
+def _merged(held: Mapping[int, Change], changes: Iterable[Change]) -> dict[int, Change]:
+    """The changes of each row in one, after those that are `held`."""
+    out = dict(held)
+    for change in changes:
+        out[change.key] = change.after(out.get(change.key))
+    return out
 
 
 def _answer(waiting: list[Future[None] | Waiter], error: SandboxError | None) -> None:
