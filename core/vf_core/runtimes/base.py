@@ -175,6 +175,12 @@ class Runtime(Machine[Any]):
     async def expose(self, port: int) -> str:
         """The URL at which a port that is served inside the sandbox is reached from outside."""
 
+    async def check_reach(self, url: str) -> None:
+        """Raise `SandboxError`, with why and what to do, when programs in the sandbox get no answer from `url`.
+
+        Only where that can differ from one machine to the next; says nothing when it cannot be found out."""
+        return
+
     @abstractmethod
     def host_url(self, url: str) -> str:
         """The URL at which a program inside the sandbox reaches `url`, which is served on this host."""

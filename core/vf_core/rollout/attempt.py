@@ -11,23 +11,21 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vf_core.errors import HarnessError, RolloutError, SandboxError, TaskError, TunnelError, boundary
-from vf_core.eval_config import EvalConfig
 from vf_core.events import types as ev
-from vf_core.harnesses.base import ExitMeaning, Harness, ModelContext
+from vf_core.harnesses.base import ExitMeaning, ModelContext
+from vf_core.rollout.context import Result, RolloutSpec, RunContext
 from vf_core.runtimes import make_runtime
 from vf_core.runtimes.base import ProgramResult, Runtime
-from vf_core.runtimes.lifecycle import Recorder, State, Transition
-from vf_core.tasks import Task, stop_hooks
+from vf_core.runtimes.lifecycle import State, Transition
+from vf_core.tasks import stop_hooks
 from vf_core.tasks.scoring import invoke, score
 from vf_core.trace.record import Trace, new_trace
 
 if TYPE_CHECKING:
-    from vf_core.interception import InterceptionServer, Session
-    from vf_core.runs.layout import RunDir
+    from vf_core.interception import Session
     from vf_core.runs.output import OutputLog
 
 log = logging.getLogger(__name__)
@@ -42,46 +40,6 @@ _KILLED = 128 + 9
 _LIVE_CHUNK = 4_000
 # Seconds of a sandbox's lifetime that are kept for what comes after its program.
 _LIFETIME_RESERVE = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutSpec:
-    """Sample number `sample` of the task at `position` of the run. `id` is unique in the run and safe as a path."""
-
-    id: str
-    task: Task[Any, Any, Any]
-    position: int
-    sample: int
-    name: str
-
-
-@dataclass(slots=True)
-class RunContext:
-    """What all attempts of a run share."""
-
-    run: str
-    config: EvalConfig
-    harness: Harness[Any]
-    server: InterceptionServer
-    publish: Callable[[ev.Event], None]
-    run_dir: RunDir
-    watched: Callable[[str], bool]
-    labels: dict[str, str] = field(default_factory=dict)
-    # Writes a rollout's attempt's sandbox down before it is asked for; None: nowhere.
-    recorder: Callable[[Runtime, str, int], Recorder] | None = None
-    # Told of a rollout's use of its sandbox provider: why it failed, empty when it worked.
-    used: Callable[[str, str, str], None] = lambda rollout, provider, why: None
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How an attempt ended. `outcome`: completed, declined, stopped or error."""
-
-    outcome: str
-    stop_condition: str = ""
-    reward: float | None = None
-    error_type: str = ""
-    error: str = ""
 
 
 class Attempt:
@@ -250,6 +208,19 @@ class Attempt:
                 self.context.used(self.spec.id, kind, str(e))
             raise
         self.context.used(self.spec.id, kind, "")
+        await self._check_reach()
+
+    @property
+    def _endpoint(self) -> str:
+        """The interception server's address, as programs in the sandbox reach it."""
+        return self.runtime.host_url(self.context.server.base_url_for(self.runtime.is_local))
+
+    async def _check_reach(self) -> None:
+        """Once for each image and engine: before a model call could fail for it."""
+        way = (self.runtime.account, str(getattr(self.runtime.config, "image", "")), self._endpoint)
+        if way not in self.context.reached:
+            await self.runtime.check_reach(self._endpoint)
+            self.context.reached.add(way)
 
     @asynccontextmanager
     async def _phase(
@@ -326,7 +297,7 @@ class Attempt:
                     ModelContext(model=context.config.model, sampling=context.config.sampling),
                     self.trace,
                     self.runtime,
-                    self.runtime.host_url(context.server.base_url_for(self.runtime.is_local)),
+                    self._endpoint,
                     secret,
                     {},
                     self._sink(output),
