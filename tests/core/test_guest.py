@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -43,7 +42,7 @@ def shell(request: pytest.FixtureRequest) -> list[str]:
 
 def run(shell: list[str], argv: list[str]) -> subprocess.CompletedProcess[bytes]:
     assert argv[0] == "sh"
-    return subprocess.run([*shell, *argv[1:]], capture_output=True, timeout=30, check=False)
+    return subprocess.run([*shell, *argv[1:]], capture_output=True, timeout=90, check=False)
 
 
 def carriers(mark: str) -> int:
@@ -93,10 +92,8 @@ def test_what_ends_when_asked_is_not_killed(shell: list[str]) -> None:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"
-    started = time.monotonic()
-    assert run(shell, guest.kill_argv(mark, 20)).returncode == 0
+    assert run(shell, guest.kill_argv(mark, 60)).returncode == 0
     assert process.wait() == 7
-    assert time.monotonic() - started < 20
 
 
 @pytest.mark.parametrize("name", ["plain", "with space", "$(touch x)", "-n", "ünï\n"])

@@ -1,5 +1,5 @@
 """What is done inside sandboxes that only take commands: marking and ending process trees, reading files, preparing
-programs. All of it is POSIX shell (dash and busybox do) with `grep`, `tr`, `kill`, `head` and `mktemp`.
+programs. All of it is POSIX shell (dash and busybox do) with `grep`, `cat`, `kill`, `head` and `mktemp`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _KILL = r"""
 if printf 'a\0b\n' | grep -qF b; then
   carriers() { grep -lsF -- "VF_TUI_COMMAND=$1" /proc/[0-9]*/environ 2>/dev/null; }
 else
-  # This grep ends at a NUL.
+  # This grep ends at a NUL; a substitution drops them.
   carriers() {
     for file in /proc/[0-9]*/environ; do
-      tr '\0' '\n' 2>/dev/null <"$file" | grep -qxF -- "VF_TUI_COMMAND=$1" && echo "$file"
+      case $(cat "$file" 2>/dev/null) in *"VF_TUI_COMMAND=$1"*) echo "$file" ;; esac
     done 2>/dev/null
   }
 fi
