@@ -8,7 +8,7 @@ import pytest
 
 pytest.register_assert_rewrite("doubles.runtime_contract")
 
-from doubles.engine_host import need_engine  # noqa: E402
+from doubles.engine_host import call, need_engine  # noqa: E402
 from doubles.engine_images import python_image  # noqa: E402
 from doubles.runtime_contract import RuntimeContract  # noqa: E402
 from vf_core.runtimes.base import Runtime  # noqa: E402
@@ -24,3 +24,6 @@ class TestDocker(RuntimeContract):
     def make(self, name: str = "contract", **options: Any) -> Runtime:
         config = DockerConfig(image=python_image(), pull="never", **options)
         return DockerRuntime(config, name=name, labels={"run": "test"})
+
+    def exists(self, id: str) -> bool:
+        return call("GET", f"/v1.41/containers/{id}/json")[0] == 200

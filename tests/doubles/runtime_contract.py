@@ -6,7 +6,6 @@ The sandbox must have a POSIX shell and Python 3 as `python3`.
 from __future__ import annotations
 
 import asyncio
-import random
 import shlex
 from abc import abstractmethod
 from collections.abc import AsyncIterator
@@ -14,9 +13,13 @@ from typing import Any
 
 import pytest
 
-from vf_core.errors import SandboxError, SandboxFileNotFoundError, SandboxIsADirectoryError
-from vf_core.runtimes.base import Runtime
-from vf_core.runtimes.lifecycle import State
+pytest.register_assert_rewrite("doubles.lifecycle_contract")
+
+from doubles.lifecycle_contract import LifecycleContract  # noqa: E402
+from doubles.sandbox_commands import Output, long_sleep, sh  # noqa: E402
+from vf_core.errors import SandboxError, SandboxFileNotFoundError, SandboxIsADirectoryError  # noqa: E402
+from vf_core.runtimes.base import Runtime  # noqa: E402
+from vf_core.runtimes.lifecycle import State  # noqa: E402
 
 METACHARACTERS = "a b\n'\"$(touch hacked)`touch hacked`;touch hacked & * ? \\ ünï"
 SCRIPT = """\
@@ -29,30 +32,7 @@ print("ran", *sys.argv[1:])
 """
 
 
-def long_sleep() -> str:
-    """A command like no other process on the host."""
-    return f"sleep 9{random.randrange(10**8):08}"
-
-
-def sh(command: str) -> list[str]:
-    return ["sh", "-c", command]
-
-
-class Output:
-    """Collects what is streamed."""
-
-    def __init__(self) -> None:
-        self.streams: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        self.chunks = 0
-        self.came = asyncio.Event()
-
-    def __call__(self, stream: str, data: bytes) -> None:
-        self.streams[stream] += data
-        self.chunks += 1
-        self.came.set()
-
-
-class RuntimeContract:
+class RuntimeContract(LifecycleContract):
     """Subclasses make the runtime, not started; each test gets a live one, torn down with proof."""
 
     @abstractmethod
@@ -290,35 +270,25 @@ class RuntimeContract:
         with pytest.raises(SandboxError):
             await box.read("file")
 
-    async def test_a_restart_starts_from_nothing(self):
-        """T17."""
-        box = self.make()
-        await box.start()
-        first = box.sandbox_id
-        await box.write("left", b"over")
-        await box.stop_confirmed()
-        await box.start()
-        assert box.sandbox_id != first
-        assert not box.proof
-        with pytest.raises(SandboxFileNotFoundError):
-            await box.read("left")
-        await box.stop_confirmed()
-        await box.stop_confirmed()
-        assert box.state is State.GONE
+    async def test_commands_at_once_do_not_meet(self, box):
+        names = [f"n{n}" for n in range(16)]
+        command = 'echo "$1"; echo "$1" >&2; echo "$1" > "$1"'
+        results = await asyncio.gather(*(box.run(["sh", "-c", command, "sh", name]) for name in names))
+        assert [(r.exit_code, r.stdout, r.stderr) for r in results] == [
+            (0, f"{n}\n", f"{n}\n") for n in names
+        ]
+        files = await asyncio.gather(*(box.read(name) for name in names))
+        assert files == [f"{name}\n".encode() for name in names]
 
-    async def test_several_at_once_do_not_meet(self):
-        boxes = [self.make(f"several-{n}") for n in range(6)]
-        await asyncio.gather(*(box.start() for box in boxes))
-        assert len({box.sandbox_id for box in boxes}) == 6
-
-        async def own(n: int, box: Runtime) -> bytes:
-            await box.write("mine", b"%d" % n)
-            await box.run(sh("cat mine mine > twice"), timeout=10)
-            return await box.read("twice")
-
-        got = await asyncio.gather(*(own(n, box) for n, box in enumerate(boxes)))
-        await asyncio.gather(*(box.stop_confirmed() for box in boxes))
-        assert got == [b"%d%d" % (n, n) for n in range(6)]
+    async def test_a_command_that_is_cancelled_at_once(self, box):
+        sleep = long_sleep()
+        for _ in range(3):
+            running = asyncio.ensure_future(box.run(sleep.split()))
+            await asyncio.sleep(0)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        assert await self.running(box, sleep) == 0
 
     async def test_what_the_record_says(self, box):
         info = box.info()

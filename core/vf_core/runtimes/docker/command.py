@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,9 @@ from vf_core.runtimes.docker.client import Engine, EngineError
 
 if TYPE_CHECKING:
     from aiodocker.execs import Exec
-    from aiodocker.stream import Stream
+    from aiodocker.stream import Message, Stream
+
+log = logging.getLogger(__name__)
 
 _NAMES: Final = {1: "stdout", 2: "stderr"}
 _CHUNK: Final = 1 << 16
@@ -25,6 +28,7 @@ _NOTICE = 2.0
 _LOOK = 0.1
 _FAILED_LOOKS = 2
 EXIT_KILLED = 137
+_BY_SIGNAL = 128
 
 
 class LostError(SandboxError):
@@ -120,7 +124,7 @@ class Command:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(None) as limit:
-                while (message := await stream.read_out()) is not None:
+                while (message := await self._message(stream)) is not None:
                     self._heard += 1
                     name = _NAMES.get(message.stream, "stdout")
                     mark = self._marks[name]
@@ -137,6 +141,16 @@ class Command:
             if data := mark.rest():
                 sink(name, data)
 
+    async def _message(self, stream: Stream) -> Message | None:
+        """The next one; None at the end of the stream, also one that broke: what became of the command is asked."""
+        from aiohttp import ClientError
+
+        try:
+            return await stream.read_out()
+        except (ClientError, OSError, ValueError, AssertionError) as e:
+            log.info("container %s: the output of a command broke off: %r", self._container[:12], e)
+            return None
+
     async def _follow(self, started: Exec, reading: asyncio.Task[None]) -> None:
         """Wait for the end of `reading`; look whether there is still something to wait for when it is silent."""
         failed = 0
@@ -144,9 +158,7 @@ class Command:
             heard = self._heard
             await asyncio.wait({reading}, timeout=self._engine.silence)
             if reading.done():
-                # A stream that broke is one that ended: what became of the command is asked.
-                reading.cancelled() or reading.exception()
-                return
+                return reading.result()
             if heard != self._heard:
                 failed = 0
                 continue
@@ -188,9 +200,10 @@ class Command:
                 if (gone := await self._gone_or_silent(e)) is not None:
                     raise LostError(gone, hint=e.hint) from e
             await asyncio.sleep(_LOOK)
-        if running:
+        if running or code is None or 0 <= code < _BY_SIGNAL:
+            # Its shell said how it ended, and that was not passed on: who knows what else was not.
             raise SandboxError(f"docker engine {self._engine.account} broke off the output of a command")
-        return EXIT_KILLED if code is None or code < 0 else code
+        return code if code > 0 else EXIT_KILLED
 
     async def _gone_or_silent(self, e: EngineError) -> str | None:
         try:

@@ -9,22 +9,28 @@ from vf_core.errors import SandboxError, SandboxFileNotFoundError, SandboxIsADir
 DIRECTORY: Final = 43
 _NOT_A_FILE, _NO_PLACE, _NOT_WRITTEN, _NOT_A_DIRECTORY = 45, 47, 48, 49
 
-# $1: an absolute path; $2: how many bytes come.
+# $1: an absolute path; $2: how many bytes come. They are taken whatever happens: some engines drop a command's output
+# when it leaves input behind.
 _WRITE: Final = """
-path=$1
-[ -d "$path" ] && exit 43
-if [ -e "$path" ] && [ ! -f "$path" ]; then exit 45; fi
+path=$1 size=$2
+refuse() { head -c "$size" >/dev/null; exit "$1"; }
+[ -d "$path" ] && refuse 43
+if [ -e "$path" ] && [ ! -f "$path" ]; then refuse 45; fi
 above=${path%/*}/
 if [ ! -d "$above" ]; then
   mkdir -p -- "$above" || {
     while [ ! -e "$above" ]; do above=${above%/*}; done
-    [ -d "$above" ] && exit 47
-    exit 49
+    [ -d "$above" ] && refuse 47
+    refuse 49
   }
 fi
-if [ "$2" -eq 0 ]; then : >"$path" || exit 48; exit 0; fi
-head -c "$2" >"$path" || exit 48
-[ "$(wc -c <"$path")" -eq "$2" ] || exit 48
+true >"$path" || refuse 48
+[ "$size" -eq 0 ] && exit 0
+head -c "$size" | {
+  cat >"$path"
+  cat >/dev/null
+}
+[ "$(wc -c <"$path")" -eq "$size" ] || exit 48
 """
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-NO_DIRECTORY = -1
-
 # $1: the token; $2: a directory, or empty; $3: what to do; then its arguments. The shell outlives a TERM, so that it
 # can tell how its command ended; the command itself is not protected. Its own remarks are not the command's output.
 _WRAP = r"""
@@ -21,22 +19,23 @@ trap : HUP INT TERM
 end() {
   printf '\036%s %s\036' "$token" "$1"
   printf '\036%s %s\036' "$token" "$1" >&3
-  exit
+  exit "$2"
 }
-if [ -n "$directory" ]; then cd -- "$directory" || end directory; fi
+if [ -n "$directory" ]; then cd -- "$directory" || end directory 126; fi
 case $how in
 input) (exec 2>&3 3>&-; exec "$@") ;;
 background)
   log=$1
   shift
-  command -v -- "$1" >/dev/null || end 127
-  case $log in */*) mkdir -p -- "${log%/*}/" || end log ;; esac
-  : >>"$log" || end log
+  command -v -- "$1" >/dev/null || end 127 127
+  case $log in */*) mkdir -p -- "${log%/*}/" || end log 126 ;; esac
+  true >>"$log" || end log 126
   (exec >>"$log" 2>&1 3>&- </dev/null; exec "$@") &
   ;;
 *) (exec </dev/null 2>&3 3>&-; exec "$@") ;;
 esac
-end "$?"
+code=$?
+end "$code" "$code"
 """
 
 _SEPARATOR = b"\x1e"
