@@ -25,7 +25,7 @@ async def boot(shell: Shell, workdir: str, image: str, say: Callable[[str], None
     since = _now()
     for turn in itertools.count():
         try:
-            shell.directory = await shell.once(text, parse=commands.settled, wait=10)
+            shell.ground = await shell.once(text, parse=commands.settled, wait=10)
         except CallError as e:
             if e.kind in ("denied", "refused"):
                 raise told(shell.name, shell.id, e, f"its directory {workdir} cannot be made") from e

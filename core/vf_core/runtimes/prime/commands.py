@@ -2,7 +2,8 @@
 
 A command has a private directory in the sandbox: its output, its pid and its exit code are files there. So nothing
 depends on a connection that stays: it is started at most once (making the directory is the test), output is read
-from any offset, and bytes come as they are, in base64. POSIX shell, with `wc`, `head`, `tail` and `base64`.
+from any offset, and bytes come as they are, in base64. In bash, which the
+SDK needs as well, with `wc`, `head`, `tail`, `mkfifo` and `base64`.
 """
 
 from __future__ import annotations
@@ -22,41 +23,41 @@ CHUNK: Final = 1 << 20
 NO_DIRECTORY: Final = "cd"
 _TOLD: Final = "vf-tui:"
 
-# Becomes the parent of the program. $0: the directory, $1: where to run, $2: the mark, then the program. A shell
-# that starts something in the background makes it deaf for SIGINT and SIGQUIT: undone where `env` can do that.
+# Becomes the parent of the program. $0: the directory, $1: where to run, $2: the mark, then the program.
 _KEEPER: Final = f"""\
 W=$1 M=$2; shift 2
-over() {{ echo "$1" >"$0/exit~"; mv "$0/exit~" "$0/exit"; exit; }}
+over() {{ echo "$1" >"$0/exit~"; mv "$0/exit~" "$0/exit"; echo 1<>"$0/bell"; exit; }}
 cd -- "$W" 2>"$0/err" || over {NO_DIRECTORY}
-case $1 in
-  *=*) ;;
-  *) env --default-signal=INT,QUIT true 2>/dev/null && set -- env --default-signal=INT,QUIT "$@" ;;
-esac
-{MARK_VARIABLE}=$M sh -c 'echo $$ >"$0/pid"; exec "$@"' "$0" "$@" >"$0/out" 2>"$0/err"
+(echo $BASHPID >"$0/pid"; export {MARK_VARIABLE}=$M; exec "$@") >"$0/out" 2>"$0/err"
 over $?
 """
 
 _VARIABLES: Final = "J=$1 W=$2 M=$3 P=$4 K=$5 A=$6 B=$7 C=$8 X=$9; shift 9\n"
 
+# $S: `setsid`, or nothing where there is none.
 _LAUNCH: Final = """\
-if (umask 077 && mkdir "$J") 2>/dev/null; then
+S=$1; shift
+if (umask 077 && mkdir "$J" && mkfifo "$J/bell") 2>/dev/null; then
   : >"$J/out"; : >"$J/err"
-  S=$(command -v setsid) || S=
-  $S sh -c "$X" "$J" "$W" "$M" "$@" </dev/null >/dev/null 2>&1 &
+  $S bash -c "$X" "$J" "$W" "$M" "$@" </dev/null >/dev/null 2>&1 &
 elif [ ! -d "$J" ]; then
   mkdir "$J"; exit 97
 fi
 """
 
-# Until its end, or more than $K bytes of output; $P: how long to sleep between two looks.
+# Until its end, or more than $K bytes of output; $P: how long to nap between two looks. Its end rings the bell.
+# Output is looked at by time first: that starts no program.
 _WAIT: Final = """\
+nap() { sleep "$1" 2>/dev/null || sleep 1; }
+[ -p "$J/bell" ] && exec 9<>"$J/bell" && nap() { read -r -t "$1" -u 9 x; }
 for s in $P; do
   [ -e "$J/exit" ] && break
-  if [ "$K" != - ]; then
+  if [ "$K" != - ] && ! { [ "$J/seen" -nt "$J/out" ] && [ "$J/seen" -nt "$J/err" ]; }; then
+    : >"$J/seen"
     set -- $(wc -c "$J/out" "$J/err" 2>/dev/null)
     [ "${5:-0}" -gt "$K" ] && break
   fi
-  sleep "$s" 2>/dev/null || sleep 1
+  nap "$s"
 done
 e=-
 if [ -e "$J/exit" ]; then e=$(cat "$J/exit"); fi
@@ -113,24 +114,37 @@ done
 # Agents empty /tmp; what we need is elsewhere if possible. $1: the working directory, $2: our directory's name.
 _SETTLE: Final = """\
 mkdir -p -- "$1" || exit 1
+s=-; e=-
+command -v setsid >/dev/null && s=setsid
+env --default-signal=INT,QUIT true 2>/dev/null && e=signals
 for base in /var/tmp /tmp; do
   [ -d "$base/$2" ] || (umask 077 && mkdir "$base/$2") 2>/dev/null || continue
-  echo "vf-tui: $base/$2"; exit 0
+  echo "vf-tui: $s $e $base/$2"; exit 0
 done
 echo "neither /var/tmp nor /tmp can be written to" >&2; exit 97
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a sandbox has for us: a private directory; whether a program can get a session of its own; whether `env`
+    can make a program hear SIGINT and SIGQUIT again, for which whatever a shell starts in the background is deaf."""
+
+    directory: str
+    setsid: bool
+    signals: bool
+
+
 def settle(workdir: str, name: str) -> str:
     """Make the working directory, and a private one for our own needs: see `settled`."""
-    return shlex.join(["sh", "-c", _SETTLE, "vf-settle", workdir, name])
+    return shlex.join(["bash", "-c", _SETTLE, "vf-settle", workdir, name])
 
 
-def settled(executed: Executed) -> str:
-    """The private directory. Raises `CallError`."""
-    head, _, path = executed.stdout.strip().partition(" ")
-    if executed.exit_code == 0 and head == _TOLD and path.startswith("/"):
-        return path
+def settled(executed: Executed) -> Ground:
+    """What `settle` found. Raises `CallError`."""
+    words = executed.stdout.strip().split(" ", 3)
+    if executed.exit_code == 0 and len(words) == 4 and words[0] == _TOLD and words[3].startswith("/"):
+        return Ground(words[3], words[1] == "setsid", words[2] == "signals")
     kind: Kind = "refused" if executed.exit_code in (1, 97, 126, 127) else "garbled"
     raise CallError(kind, f"exit {executed.exit_code} {executed.stderr.strip()[-300:]}".rstrip())
 
@@ -138,7 +152,7 @@ def settled(executed: Executed) -> str:
 def pauses(seconds: float) -> str:
     """Growing pauses of about `seconds` together."""
     out, left = [], seconds
-    for pause in (0.02, 0.05, 0.1, 0.1, 0.2, 0.2, 0.3, 0.5, 0.5):
+    for pause in (0.02, 0.05, 0.1, 0.1, 0.2, 0.2, 0.2, 0.3, 0.3, 0.5, 0.5, 0.5):
         if left <= 0:
             break
         out.append(pause)
@@ -156,6 +170,12 @@ class Place:
     mark: str
 
 
+def starting(argv: Sequence[str], ground: Ground) -> list[str]:
+    """How `argv` is started."""
+    heard = ["env", "--default-signal=INT,QUIT"] if ground.signals and "=" not in argv[0] else []
+    return ["setsid" if ground.setsid else "", *heard, *argv]
+
+
 def sweep(directories: Sequence[str]) -> str:
     """Remove the directories of commands that are over."""
     return f"rm -rf {shlex.join(directories)}; " if directories else ""
@@ -164,7 +184,7 @@ def sweep(directories: Sequence[str]) -> str:
 def streamed(
     place: Place, argv: Sequence[str] = (), *, wait: float, offsets: tuple[int, int] = (0, 0)
 ) -> str:
-    """Start `argv` (none: it was started) and wait for output beyond `offsets`, or its end."""
+    """Start `argv`, as of `starting` (none: it was started), and wait for output beyond `offsets`, or its end."""
     numbers = (str(sum(offsets)), str(offsets[0]), str(offsets[1]), str(CHUNK))
     return _text(place, argv, wait, numbers, _STREAMED)
 
@@ -178,7 +198,7 @@ def _text(place: Place, argv: Sequence[str], wait: float, numbers: tuple[str, ..
     script = _VARIABLES + (_LAUNCH if argv else "") + _WAIT + report
     keeper = _KEEPER if argv else ""
     parameters = (place.directory, place.cwd, place.mark, pauses(wait), *numbers, keeper)
-    return shlex.join(["sh", "-c", script, "vf-run", *parameters, *argv])
+    return f"set -- {shlex.join([*parameters, *argv])}\n{script}"
 
 
 def end(place: Place, kill: Sequence[str]) -> str:

@@ -49,7 +49,7 @@ class Job:
         self.place = Place(shell.new_path(), cwd, guest.new_mark())
         self._shell = shell
         self._pace = shell.pace
-        self._argv = list(argv)
+        self._argv = commands.starting(argv, shell.ground)
         self._env = dict(env or {})
         self._sink = sink
         self._spawn = spawn

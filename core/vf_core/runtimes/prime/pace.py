@@ -14,8 +14,8 @@ class Pace:
     the list prove anything. `delete`: one request; `delete_delays`: waits between such requests.
     `boot`, `build`: from the create call's answer to a sandbox that takes commands, without and with an image build.
     `poll`: a question for output is answered within this, `margin`: and an exchange is given up so much later.
-    `liveness`: a sandbox that does not answer for so long, after it failed to once, is lost. `gap`: between two questions for output.
-    `grace`: between TERM and KILL.
+    `liveness`: a sandbox that does not answer for so long, after it failed to once, is lost.
+    `gap`: between two questions for output. `grace`: between TERM and KILL.
     """
 
     call: float = 30.0
@@ -27,7 +27,7 @@ class Pace:
     boot: float = 600.0
     build: float = 3000.0
     boot_delays: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 10.0)
-    poll: float = 10.0
+    poll: float = 20.0
     margin: float = 15.0
     liveness: float = 45.0
     retry_delays: tuple[float, ...] = (0.1, 0.3, 1.0, 2.0, 5.0)

@@ -218,9 +218,12 @@ class PrimeRuntime(Runtime):
             await shell.once(text, wait=grace, parse=lambda executed: None)
         except CallError:
             return
-        for job in jobs:
-            job.poke()
-        await asyncio.wait([asyncio.ensure_future(job.over()) for job in jobs], timeout=grace)
+        ends = [asyncio.ensure_future(job.over()) for job in jobs]
+        _, late = await asyncio.wait(ends, timeout=grace / 2)
+        if late:
+            for job in jobs:
+                job.poke()
+            await asyncio.wait(late, timeout=grace / 2)
 
     async def _probe(self, box: Box[Handle]) -> Answer:
         with self._spoken(box):

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from vf_core.errors import SandboxError
 from vf_core.runtimes.prime.client import Client, Executed
+from vf_core.runtimes.prime.commands import Ground
 from vf_core.runtimes.prime.pace import Pace
 from vf_core.runtimes.prime.sdk import TERMINAL, CallError
 
@@ -46,15 +47,15 @@ class Shell:
         self.id = id
         self.name = name
         self.pace = pace
-        # Our directory in the sandbox, known once it is up; and what in it is not needed any more.
-        self.directory = ""
+        # Known once it is up; and what of our directory is not needed any more.
+        self.ground = Ground("", setsid=False, signals=False)
         self.rubbish: list[str] = []
         self._limits = limits
         self._on_lost = on_lost
 
     def new_path(self, suffix: str = "") -> str:
         """A name in our directory that nothing has."""
-        return f"{self.directory}/{secrets.token_hex(8)}{suffix}"
+        return f"{self.ground.directory}/{secrets.token_hex(8)}{suffix}"
 
     def take_rubbish(self) -> list[str]:
         """What the next command is to remove."""
