@@ -372,8 +372,10 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
         self.go(RUN)
 
     def do_go_sandboxes(self) -> None:
-        """Its sandboxes; from there, or without a run, all there are."""
-        self.go(CLEANUP if self.bridge is None or self.base.SCOPE == SANDBOXES else SANDBOXES)
+        """Its sandboxes; from there, or without a run, all there are. Both are one place for `esc`."""
+        now = self.base.SCOPE
+        there = CLEANUP if self.bridge is None or now == SANDBOXES else SANDBOXES
+        self.go(there, remember=now not in (SANDBOXES, CLEANUP))
 
     do_view_boxes = do_go_sandboxes
 

@@ -83,6 +83,11 @@ def current() -> Glyphs:
     return _current
 
 
+def between() -> str:
+    """What stands between two facts of a line."""
+    return f" {current().dot} "
+
+
 def use(glyphs: Glyphs | None) -> None:
     """Set the table in use (from settings, or a test); None: pick again."""
     global _current  # noqa: PLW0603

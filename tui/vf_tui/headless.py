@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -16,9 +17,11 @@ from vf_core.runtimes.lifecycle import State
 from vf_tui.commands.console import emit, notice, say
 from vf_tui.facts import rollout_facts
 from vf_tui.plain import PlainLines
+from vf_tui.render import timefmt
 
 LAST_WORDS = 2.0
 """Seconds to wait for what a lost engine's journal still holds."""
+DRAIN_SECONDS = 5.0
 SETTLED = (State.NEW, State.GONE, State.SURVIVED, State.UNKNOWN)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -60,6 +63,13 @@ class Reporter:
             for id in state.rollouts:
                 self._record(state, id, silent=silent, last=state.over)
 
+    def draining(self, text: str) -> None:
+        """How far the teardown at the end is."""
+        if self._json:
+            notice(text)
+        else:
+            say(f"{timefmt.at(time.time())} {text}")
+
     def _record(self, state: RunState, id: str, *, silent: bool = False, last: bool = False) -> None:
         """A rollout's record, once its sandbox's fate is known too (`last`: once nothing more is to come)."""
         view = state.rollouts[id]
@@ -77,7 +87,40 @@ async def watch(link: Link, state: RunState, reporter: Reporter, *, from_start: 
     `from_start`: report also what happened before we came.
     """
     reporter.caught_up(state, silent=not from_start)
-    lost = ""
+    now = [state]
+    telling = asyncio.ensure_future(_tell_drain(now, reporter))
+    try:
+        return await _follow(link, now, reporter)
+    finally:
+        telling.cancel()
+
+
+async def _tell_drain(state: list[RunState], reporter: Reporter) -> None:
+    """While sandboxes are being torn down at the end of a run: every few seconds how many, and since when."""
+    while True:
+        await asyncio.sleep(DRAIN_SECONDS)
+        text = drain_text(state[0], time.time())
+        if text:
+            reporter.draining(text)
+
+
+def drain_text(state: RunState, now: float) -> str:
+    """`stopping 9 · oldest 41 s`; blank while rollouts still run by themselves, and when nothing is torn down."""
+    if state.over or (state.status != "stopping" and state.totals.active):
+        return ""
+    from vf_tui.render.header import survey
+
+    found = survey(state, now)
+    if not found.stopping:
+        return ""
+    age = timefmt.span(now - found.oldest) if found.oldest is not None else ""
+    doubt = f" · {found.unconfirmed} unconfirmed" if found.unconfirmed else ""
+    return f"stopping {found.stopping} · oldest {age}{doubt}"
+
+
+async def _follow(link: Link, now: list[RunState], reporter: Reporter) -> Watched:
+    """`now` holds the state, for whoever looks at it meanwhile."""
+    state, lost = now[0], ""
     batches = link.batches()
     while not state.over:
         try:
@@ -88,7 +131,7 @@ async def watch(link: Link, state: RunState, reporter: Reporter, *, from_start: 
                 state.abandon()
             return Watched(state, lost or "the link was closed")
         if isinstance(batch, Snapshot):
-            state = batch.state
+            state = now[0] = batch.state
             reporter.caught_up(state)
         elif isinstance(batch, Events):
             for event in batch.events:

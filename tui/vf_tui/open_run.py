@@ -9,6 +9,7 @@ from typing import Any
 
 from vf_core.config.settings import Settings
 from vf_core.events.state import RolloutView, RunState
+from vf_tui import glyphs
 from vf_tui.actions import Context
 from vf_tui.bridge import Bridge
 from vf_tui.keymap import Keymap
@@ -89,7 +90,7 @@ class OpenRun:
         parts = ["cleaning up, then leaving"] if self.leaving else []
         if (reason := self.read_only_reason()) and self.is_live:
             parts.append(reason)
-        return " · ".join(parts)
+        return glyphs.between().join(parts)
 
     def alarm(self) -> str:
         """What must not be overlooked; "" when all is well."""
@@ -104,7 +105,7 @@ class OpenRun:
                 f"ENGINE SILENT ({who}since {timefmt.at(bridge.silent_since)}): paused or overloaded; {shown}"
             )
         if not bridge.connected:
-            return f"NO ENGINE · {bridge.lost}" if bridge.lost else ""
+            return f"NO ENGINE: {bridge.lost}" if bridge.lost else ""
         reason = bridge.lost
         if not reason and pid and not bridge.alive and not bridge.state.over:
             reason = bridge.about.note or "it ended without a word"

@@ -52,7 +52,7 @@ def _engine(endpoint: Endpoint, where: str) -> Finding:
     from vf_core.runtimes.docker.client import Engine
     from vf_tui.background import run_apart
 
-    async def ask() -> dict[str, Any]:
+    async def ask() -> str:
         async with asyncio.timeout(ENGINE_SECONDS):
             return await Engine(endpoint).version()
 
@@ -65,11 +65,7 @@ def _engine(endpoint: Endpoint, where: str) -> Finding:
     except VfError as e:
         text, hint = shown_error(e)
         return Finding(SECTION, "docker", "broken", text, hint, code=5)
-    parts = said.get("Components") or [{}]
-    name = (
-        f"{parts[0].get('Name', '') if isinstance(parts[0], dict) else ''} {said.get('Version', '')}".strip()
-    )
-    text = f"{name or 'an engine'} at {where}, answered in {time.monotonic() - began:.1f} s"
+    text = f"{said} at {where}, answered in {time.monotonic() - began:.1f} s"
     return Finding(SECTION, "docker", "ok", text)
 
 

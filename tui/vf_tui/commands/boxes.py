@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from vf_core.sandboxes.items import Inventory, Item, Outcome, ProviderReport
 
 WIDTH = 80
-"""Cells that every line fits in, but for a command or an id that is longer: those are never cut."""
-_COLUMNS = {"STATE": 9, "WHERE": 10, "ID": 26, "SEEN": 6, "AGE": 9, "ENDS IN": 9}
+"""Cells that every line fits in, but for an id that is longer: ids are never cut."""
+_COLUMNS = {"STATE": 9, "WHERE": 10, "ID": 31, "SEEN": 6, "AGE": 8, "ENDS IN": 9}
+LEGEND = "* is left over: `vf-tui cleanup` deletes it"
 
 
 def report_lines(reports: Iterable[ProviderReport]) -> Iterator[str]:
@@ -29,8 +31,7 @@ def report_lines(reports: Iterable[ProviderReport]) -> Iterator[str]:
 
 def item_lines(items: Iterable[Item], now: float) -> Iterator[str]:
     """A block a sandbox under one line of titles: what it is, whose, and what may be done about it."""
-    titles = list(_COLUMNS.items())
-    yield "  ".join(name.ljust(width) for name, width in titles).rstrip() + "  $/H"
+    yield "  " + " ".join(name.ljust(width) for name, width in _COLUMNS.items()).rstrip()
     for item in items:
         yield _first(item, now)
         for text in _rest(item):
@@ -48,20 +49,29 @@ def _first(item: Item, now: float) -> str:
         boxes.ends_in(item, now),
     )
     cells = [fit(value, width) for value, width in zip(values, _COLUMNS.values(), strict=True)]
-    return ("  ".join(cells) + "  " + timefmt.money(item.price)).rstrip()
+    return f"{'*' if item.leftover else ' '} {' '.join(cells)}".rstrip()
 
 
 def _rest(item: Item) -> Iterator[str]:
     if len(boxes.short_id(item)) > _COLUMNS["ID"]:
         yield one_line(item.id or item.name, limit=500)
-    proof = f": {item.owner_proof}" if item.owner_proof else ""
-    yield f"owner {item.owner}: {boxes.owner_text(item)}{proof}"
-    if item.leftover:
-        yield "left over: `vf-tui cleanup` deletes it"
-    elif item.claimable:
-        yield f"{item.why or 'its owner can not be judged from here'}; --claim {item.key}"
-    elif item.why:
+    yield whose(item)
+    if item.claimable:
+        yield f"only by a claim: vf-tui cleanup --claim {shlex.quote(cell(boxes.short_id(item) or item.key))}"
+    elif item.why and not item.leftover and item.why != item.owner_proof:
         yield item.why
+
+
+def whose(item: Item) -> str:
+    """`dead: run 9a1d77c2, rollout 0003-0 #1; pid 4242 is gone (host dev1, this boot); $0.42/h`."""
+    who = f"run {item.run[:8]}" if item.run else "no run is known"
+    if item.rollout:
+        who += f", rollout {item.rollout}" + (f" #{item.attempt}" if item.attempt else "")
+    if not item.owner_proof and item.host:
+        who += f", host {item.host}" + (f", pid {item.pid}" if item.pid else "")
+    proof = f"; {item.owner_proof}" if item.owner_proof else ""
+    price = f"; {timefmt.money(item.price)}/h" if item.price is not None else ""
+    return f"{item.owner}: {who}{proof}{price}"
 
 
 def _indented(text: str) -> Iterator[str]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from vf_core.sandboxes.items import Inventory, Item, Outcome
     from vf_core.sandboxes.ledger import Ledger
 
+CLAIM_AT_LEAST = 6
+"""Characters of an id that tell it."""
 LAST_SECONDS = 15.0
 """How long an interrupted cleanup goes on to confirm what was asked."""
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -60,8 +62,8 @@ class Wanted:
     "--provider", "providers", metavar="KIND", multiple=True, help="Only of this kind (docker, prime, …)."
 )
 @click.option("--older-than", type=Age(), metavar="AGE", help="Only what is older: 90s, 30m, 2h, 1d.")
-@click.option("--claim", "claims", metavar="KEY", multiple=True,
-              help="Also this one, whose owner can't be proven dead (`vf-tui sandboxes` tells the key).")  # fmt: skip
+@click.option("--claim", "claims", metavar="ID", multiple=True,
+              help="Also this one, though its owner can't be proven dead: its id, or its beginning.")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @JSON
 def cleanup_command(
@@ -132,20 +134,24 @@ async def _cleanup(wanted: Wanted) -> int:
 def choose(inventory: Inventory, wanted: Wanted) -> list[Item]:
     """The leftovers that are meant, then what is claimed. Raises `click.UsageError` for a claim that is refused."""
     items = [item for item in inventory.leftovers if _meant(item, wanted, inventory.taken)]
-    by_key = {item.key: item for item in inventory.items}
-    for key in dict.fromkeys(wanted.claims):
-        item = by_key.get(key)
-        if item is None:
-            raise click.UsageError(
-                f"there is no sandbox with the key {key!r} (`vf-tui sandboxes` tells keys)"
-            )
-        if item.leftover:
-            items += [item] if item not in items else []
-        elif item.claimable:
+    for text in dict.fromkeys(wanted.claims):
+        item = claimed(text, inventory.items)
+        if not (item.leftover or item.claimable):
+            raise click.UsageError(f"{text} can't be claimed: {item.why or 'it is not ours'}")
+        if item not in items:
             items.append(item)
-        else:
-            raise click.UsageError(f"{key} can't be claimed: {item.why or 'it is not ours'}")
     return items
+
+
+def claimed(text: str, items: Sequence[Item]) -> Item:
+    """The sandbox that `text` means: by key, id or name, or by the beginning of one id. Raises `click.UsageError`."""
+    found = [item for item in items if text in (item.key, item.id, item.name)]
+    if not found and len(text) >= CLAIM_AT_LEAST:
+        found = [item for item in items if item.id.startswith(text)]
+    if len(found) == 1:
+        return found[0]
+    many = f"{len(found)} sandboxes are meant by {text!r}: give one's whole id"
+    raise click.UsageError(many if found else f"there is no sandbox {text!r} (`vf-tui sandboxes` lists them)")
 
 
 def _meant(item: Item, wanted: Wanted, now: float) -> bool:
@@ -207,7 +213,8 @@ async def _clean(ledger: Ledger, items: Sequence[Item], inventory: Inventory, wa
         else:
             say(outcome_line(outcome))
 
-    work = asyncio.ensure_future(clean(ledger, items, claimed=wanted.claims, on_result=came))
+    keys = [item.key for item in items if not item.leftover]
+    work = asyncio.ensure_future(clean(ledger, items, claimed=keys, on_result=came))
     interrupted = ""
 
     def first(name: str) -> None:

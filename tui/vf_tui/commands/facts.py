@@ -13,7 +13,7 @@ import click
 from vf_core.runs.find import RunSummary, find_runs
 from vf_core.text import one_line
 from vf_tui.cli import OK
-from vf_tui.commands.console import emit, fit, say
+from vf_tui.commands.console import emit, fit, notice, say
 from vf_tui.commands.runs import ROOTS, RUN_HELP, the_run
 from vf_tui.render import timefmt
 
@@ -35,6 +35,7 @@ def ls_command(roots: tuple[Path, ...], as_json: bool) -> int:
 def print_runs(roots: Sequence[Path], *, as_json: bool) -> int:
     """All runs as a table, or as a JSON array."""
     runs = find_runs([*ROOTS, *roots])
+    tell_leftovers()
     if as_json:
         emit([summary_facts(run) for run in runs])
         return OK
@@ -48,6 +49,21 @@ def print_runs(roots: Sequence[Path], *, as_json: bool) -> int:
     for line in table(rows):
         say(line)
     return OK
+
+
+def tell_leftovers() -> None:
+    """A notice of what dead runs left, as far as the ledger knows; asks nobody."""
+    from vf_core.errors import VfError
+    from vf_tui.inventory_source import InventorySource
+    from vf_tui.render.boxes import left_text
+
+    try:
+        left = left_text(InventorySource().leftover_kinds())
+    except VfError as e:
+        notice(f"warning: {e}")
+        return
+    if left:
+        notice(f"{left}: `vf-tui cleanup` deletes {'it' if left.startswith('1 ') else 'them'}")
 
 
 def _run_row(run: RunSummary) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ def sandboxes_command(providers: tuple[str, ...], everything: bool, as_json: boo
     Each provider's answer time, or why it could not be asked, stands at the top. The exit code is 5 when a provider
     that the ledger has sandboxes of could not be asked.
     """
-    from vf_tui.commands.boxes import item_facts, item_lines, report_facts, report_lines, summary
+    from vf_tui.commands.boxes import LEGEND, item_facts, item_lines, report_facts, report_lines, summary
 
     inventory = take(providers)
     items = [item for item in inventory.items if everything or item.word != "GONE"]
@@ -53,7 +53,7 @@ def sandboxes_command(providers: tuple[str, ...], everything: bool, as_json: boo
             say()
         say(summary(inventory))
         if inventory.leftovers:
-            notice("`vf-tui cleanup` deletes what is left over; `vf-tui cleanup --dry-run` tells how")
+            notice(LEGEND)
     return UNREACHABLE if inventory.unknown else OK
 
 
@@ -76,10 +76,11 @@ def check_kinds(providers: tuple[str, ...]) -> None:
     """Refuse a provider that does not exist, with the nearest that does."""
     from difflib import get_close_matches
 
-    from vf_core.runtimes import RUNTIMES
+    from vf_core.sandboxes.providers import makers
 
+    known = list(makers())
     for kind in providers:
-        if kind not in RUNTIMES:
-            near = get_close_matches(kind, RUNTIMES, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"one of: {', '.join(RUNTIMES)}"
+        if kind not in known:
+            near = get_close_matches(kind, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"one of: {', '.join(known)}"
             raise click.UsageError(f"there is no provider {kind!r} ({hint})", click.get_current_context())

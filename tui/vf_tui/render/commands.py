@@ -17,5 +17,5 @@ def command_lines(items: Iterable[Item]) -> Iterator[str]:
     for item in items:
         what = f"{item.kind} {item.name or item.id}: {item.owner_proof or owner_text(item)}"
         yield f"# {cell(what)}"
-        command = clean(visible(item.command.replace("\n", "^J")))
+        command = clean(visible(item.command.replace("\n", "^J").replace("\t", "^I")))
         yield command or f"# {cell(item.kind, 20)} has no command for it"

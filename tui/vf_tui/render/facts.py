@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vf_core.events.state import AttemptView, RolloutView, RunState, SandboxView
@@ -22,8 +22,9 @@ class Section:
     lines: Sequence[Line] = field(default=())
 
 
-def sandbox_sections(view: RolloutView, state: RunState, now: float) -> list[Section]:
-    """The sandbox tab: provider, id, what it is in now and why that is known, then every state with its proof.
+def sandbox_sections(view: RolloutView, state: RunState, now: float, settings: str = "") -> list[Section]:
+    """The sandbox tab: provider, id, image, what it is in now and why that is known, when it ends by itself, then
+    every state with its proof. `settings`: what the run's config says of all its sandboxes.
 
     Sandboxes of earlier attempts follow.
     """
@@ -33,10 +34,10 @@ def sandbox_sections(view: RolloutView, state: RunState, now: float) -> list[Sec
         return [
             Section("sandbox", [("state", "none yet" if view.status in ("queued", "active") else "none")])
         ]
-    return [part for box in boxes for part in _sandbox(box, now, len(boxes) > 1)]
+    return [part for box in boxes for part in _sandbox(box, now, len(boxes) > 1, settings)]
 
 
-def _sandbox(box: SandboxView, now: float, several: bool) -> list[Section]:
+def _sandbox(box: SandboxView, now: float, several: bool, settings: str) -> list[Section]:
     word, style = status.teardown_words(box)
     age = f"  {timefmt.span(now - box.since)}" if not box.state.settled else ""
     rows: list[tuple[str, str | Line]] = [
@@ -45,12 +46,37 @@ def _sandbox(box: SandboxView, now: float, several: bool) -> list[Section]:
         ("name", box.name),
         ("state", ((word, style), (age, "dim"))),
     ]
+    if box.image:
+        rows.append(("image", box.image))
+    if settings:
+        rows.append(("settings", settings))
+    if ends := ends_words(box, now):
+        rows.append(("lifetime", ends))
     if box.proof:
         rows.append(("proof", box.proof))
     if box.detail:
         rows.append(("detail", box.detail))
     title = f"sandbox of attempt {box.attempt}" if several else "sandbox"
     return [Section(title, rows), Section("states", lines=[_state(*entry) for entry in box.history])]
+
+
+def ends_words(box: SandboxView, now: float) -> str:
+    """`ends by itself in 23 h 10 m, at 20:44:02`; blank when its provider does not end it, or it is gone."""
+    if box.ends is None or box.state is State.GONE:
+        return ""
+    if box.ends <= now:
+        return f"its provider was to end it at {timefmt.at(box.ends)}"
+    return f"ends by itself in {timefmt.span(box.ends - now)}, at {timefmt.at(box.ends)}"
+
+
+def runtime_words(table: Mapping[str, object]) -> str:
+    """The runtime table of a run's config in one line: `cpu 2, memory 4 GB, timeout 3600 s`."""
+    units = {"memory": " GB", "disk": " GB", "timeout": " s", "idle_timeout": " s", "grace": " s"}
+    return ", ".join(
+        f"{name} {value}{units.get(name, '')}"
+        for name, value in table.items()
+        if name not in ("type", "image") and isinstance(value, str | int | float) and value != ""
+    )
 
 
 def _state(state: State, t: float, remark: str) -> Line:

@@ -87,7 +87,9 @@ _CUT_SHORT = {"harness_timeout": "timeout", "max_turns": "max turns"}
 
 def status_word(view: RolloutView) -> tuple[str, str]:
     """The rollout's status for a list, and its style: a completed one says what cut it short."""
-    cut = _CUT_SHORT.get(view.stop_condition) or ("max tokens" if view.stop_condition.startswith("max_") else "")
+    cut = _CUT_SHORT.get(view.stop_condition) or (
+        "max tokens" if view.stop_condition.startswith("max_") else ""
+    )
     if view.status == "completed" and cut:
         return cut, "warn"
     return view.status, STATUS_STYLES[view.status]

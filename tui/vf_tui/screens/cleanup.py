@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.widget import Widget
 
-from vf_tui import actions
+from vf_tui import actions, glyphs
 from vf_tui.cleaning import Cleaning
 from vf_tui.filter import Filter, FilterError, parse_with
 from vf_tui.inventory_view import ITEMS, SORTS, InventoryView, in_order
@@ -127,7 +127,7 @@ class CleanupScreen(BaseScreen):
             parts.append(boxes.outcome_counts(view.counts()))
         if view.taken is not None:
             parts.append(f"as of {timefmt.at(view.taken)}")
-        return " · ".join(parts)
+        return glyphs.between().join(parts)
 
     def _empty(self) -> str:
         if self.cleaning.problem:
@@ -334,7 +334,7 @@ class Reports(LineWidget):
         reports = in_order(cleaning.view.reports.values())
         told = [(boxes.report_text(r, cleaning.waited(now)), boxes.report_style(r)) for r in reports]
         if len(told) > limit:
-            rest = " · ".join(text for text, _ in told[limit - 1 :])
+            rest = glyphs.between().join(text for text, _ in told[limit - 1 :])
             told = [*told[: limit - 1], (rest, told[limit - 1][1])]
         if not told and cleaning.asking:
             told = [(f"asking {timefmt.span(cleaning.waited(now))}", "dim")]

@@ -14,6 +14,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
+from vf_tui import glyphs
 from vf_tui.inventory_view import InventoryView
 from vf_tui.render import timefmt
 from vf_tui.render.boxes import owner_text, short_id
@@ -99,7 +100,7 @@ class EndDialog(Dialog):
     def _named(self, item: Item) -> Content:
         room = max(10, min(WIDTH, self.app.size.width) - 8)
         name = cut(cell(item.id or item.name, 80), max(14, room // 2))
-        rest = cell(f"{item.kind} · {item.owner_proof or owner_text(item)}", 200)
+        rest = cell(f"{item.kind}{glyphs.between()}{item.owner_proof or owner_text(item)}", 200)
         return Content.assemble("  ", (name, "bold"), "  ", (cut(rest, room - len(name)), "dim"))
 
     def draw(self) -> None:
@@ -233,7 +234,7 @@ class CommandsSheet(ModalScreen[None], inherit_bindings=False):
             )
             with VerticalScroll(id="body", can_focus=False):
                 yield Static(Content(self.text), id="text", markup=False)
-            yield Static(Content("y copies · esc closes"), id="foot", markup=False)
+            yield Static(Content(f"y copies{glyphs.between()}esc closes"), id="foot", markup=False)
 
     async def action_dismiss(self, result: None = None) -> None:
         """Close."""

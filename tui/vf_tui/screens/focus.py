@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+import tomllib
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from textual.css.query import NoMatches
 from textual.widget import Widget
@@ -14,6 +16,7 @@ from textual.widgets import ContentSwitcher
 
 from vf_core.errors import VfError
 from vf_core.events.state import RolloutView
+from vf_core.runs.layout import RunDir
 from vf_tui import actions
 from vf_tui.render import facts
 from vf_tui.render.transcript import json_tree, transcript
@@ -51,6 +54,8 @@ class FocusScreen(BaseScreen):
         self._loaded: tuple[object, ...] = ()
         self._loading = False
         self._search = ""
+        self._settings_of: Path | None = None
+        self._settings_text = ""
         self.output = OutputFollower()
 
     def body(self) -> Iterable[Widget]:
@@ -129,7 +134,7 @@ class FocusScreen(BaseScreen):
             case "activity":
                 self.query_one(ActivityView).show(r, now)
             case "sandbox":
-                sections = facts.sandbox_sections(r, self.tui.state, now)
+                sections = facts.sandbox_sections(r, self.tui.state, now, self._settings())
                 self.query_one("#sandbox", FactsView).show([*sections, *facts.overview_sections(r, now)])
             case "attempts":
                 sections = [*facts.attempt_sections(r, now), *facts.score_sections(r)]
@@ -139,6 +144,21 @@ class FocusScreen(BaseScreen):
                     self.tui.wake()
             case _:
                 self._load_trace(r)
+
+    def _settings(self) -> str:
+        """What the run's config says of its sandboxes; read once a run, and blank until it is."""
+        where = self.tui.dir
+        if where != self._settings_of:
+            self._settings_of, self._settings_text = where, ""
+            if where is not None:
+                self.run_worker(self._read_settings(where), group="settings")
+        return self._settings_text
+
+    async def _read_settings(self, where: Path) -> None:
+        text = await asyncio.to_thread(runtime_settings, where)
+        if where == self._settings_of:
+            self._settings_text = text
+            self.tui.wake()
 
     def _load_trace(self, r: RolloutView) -> None:
         """Fetch the record when it can have changed since it was last shown."""
@@ -288,6 +308,15 @@ class FocusScreen(BaseScreen):
         """When each line came."""
         if isinstance(pane := self.pane(), LogPane):
             pane.toggle_timestamps()
+
+
+def runtime_settings(where: Path) -> str:
+    """What the config in the run directory `where` says of its sandboxes; blank where there is none to be read."""
+    try:
+        data: Any = tomllib.loads(RunDir(where).config.read_text(encoding="utf-8"))
+        return facts.runtime_words(data["env"]["agent"]["runtime"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return ""
 
 
 def _pattern(text: str) -> re.Pattern[str] | str | None:

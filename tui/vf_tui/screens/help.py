@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from vf_tui import glyphs
 from vf_tui.actions import ALL, FOCUS, Action, Context, in_scope
 from vf_tui.render.line import wrap
 from vf_tui.safe_text import cell
@@ -53,7 +54,9 @@ class HelpScreen(ModalScreen[None], inherit_bindings=False):
             with VerticalScroll(id="body", can_focus=False):
                 yield Static(self.sheet(), id="text", markup=False)
             yield Static(
-                Content("esc closes · keys.toml changes keys by their names"), id="foot", markup=False
+                Content(f"esc closes{glyphs.between()}keys.toml changes keys by their names"),
+                id="foot",
+                markup=False,
             )
 
     def sheet(self) -> Content:

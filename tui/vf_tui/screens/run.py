@@ -10,7 +10,7 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from vf_core.events.state import RolloutView, RunState
-from vf_tui import actions
+from vf_tui import actions, glyphs
 from vf_tui.attention import attention
 from vf_tui.filter import Filter, FilterError, parse
 from vf_tui.screens.banner import Banner
@@ -127,7 +127,7 @@ class RunScreen(BaseScreen):
         if view.marks:
             hidden = view.hidden(view.marks.ids)
             parts.append(f"{len(view.marks)} marked" + (f", {hidden} of them hidden" if hidden else ""))
-        return " · ".join(parts)
+        return glyphs.between().join(parts)
 
     def rearranged(self) -> None:
         """The user changed the arrangement."""
