@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from doubles import upstream as up
-from doubles.intercepted import HELLO, Client, Reply, Rig, hello, rig
+from doubles.intercepted import HELLO, Client, Reply, Rig, hello, rig, settle
 from vf_core.interception import wire
 
 
@@ -210,7 +211,56 @@ async def test_a_flood_of_requests_on_one_connection_is_cut_off() -> None:
 
 async def test_the_rest_of_a_refused_request_is_not_kept() -> None:
     async with rig() as r, Client(r.server.base_url, "wrong") as client:
-        reply = await client.ask(json.dumps({"messages": HELLO, "pad": "x" * 3_000_000}).encode())
+        reply = await client.ask(json.dumps({"messages": HELLO, "pad": "x" * 200_000}).encode())
         assert reply.status == 401
         # The connection is in order: the request was read to its end.
         assert (await client.ask(b"", method="GET", path="/health")).status == 200
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_large_request_that_is_refused_is_not_read_on(chunked: bool) -> None:
+    body = b"x" * (wire.REFUSED_LIMIT + 1)
+    async with rig() as r, Client(r.server.base_url, "wrong") as client:
+        if chunked:
+            client.writer.write(
+                b"POST /v1/chat/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+                + b"%x\r\n%b\r\n" % (len(body), body)
+            )
+        else:
+            client.send(body)
+        reply = await client.receive()
+        assert reply.status == 401
+        assert reply.headers["connection"] == "close"
+        await alive(r)
+
+
+async def test_connections_of_strangers_end_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "STRANGER_SECONDS", 0.2)
+    async with rig() as r:
+        session = r.session()
+        async with (
+            Client(r.server.base_url, "") as slow,
+            Client(r.server.base_url, "wrong") as wrong,
+            r.client(session) as known,
+        ):
+            assert (await known.ask(hello())).status == 200
+            slow.writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nX-Slow: ")
+            assert (await wrong.ask(hello())).status == 401
+            for client in (slow, wrong):
+                async with asyncio.timeout(10):
+                    with suppress(ConnectionError):
+                        await client.reader.read()
+            assert (await known.ask(hello(seed=1))).status == 200
+
+
+async def test_strangers_never_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_STRANGERS", 3)
+    async with rig() as r, AsyncExitStack() as stack:
+        session = r.session()
+        known = await stack.enter_async_context(r.client(session))
+        assert (await known.ask(hello())).status == 200
+        for _ in range(12):
+            await stack.enter_async_context(Client(r.server.base_url, ""))
+        assert (await known.ask(hello(seed=1))).status == 200
+        await settle(lambda: len(r.server._connections.all) <= 4)
+        await alive(r)
