@@ -44,12 +44,14 @@ async def clean(
     timeout: float = TIMEOUT,
     on_result: Callable[[Outcome], None] | None = None,
     makers: Makers | None = None,
+    halt: asyncio.Event | None = None,
 ) -> list[Outcome]:
     """End leftovers, and items whose keys are `claimed`; all others are skipped, and those of a live owner whatever
     is claimed. Outcomes in the order of `items`; `on_result` hears each as it is known. `timeout`: seconds for each.
 
     Whether an owner lives is asked again right before each request. GONE is what the provider said after it, and is
-    written to the ledger; SURVIVED and UNKNOWN remain, and can be cleaned up again.
+    written to the ledger; SURVIVED and UNKNOWN remain, and can be cleaned up again. From when `halt` is set no other
+    one is begun: those are skipped.
     """
     usable = makers if makers is not None else providers.makers()
     cleaner = _Cleaner(ledger, frozenset(claimed), timeout, usable)
@@ -59,7 +61,10 @@ async def clean(
         await slots.acquire()
         with _slot(slots):
             began = time.monotonic()
-            outcome = await cleaner.outcome(item)
+            if halt is not None and halt.is_set():
+                outcome = Outcome(item, "skipped", detail="interrupted before it was begun")
+            else:
+                outcome = await cleaner.outcome(item)
             outcome = replace(outcome, seconds=time.monotonic() - began)
         if on_result is not None:
             on_result(outcome)
