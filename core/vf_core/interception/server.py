@@ -19,7 +19,7 @@ from vf_core.interception.session import Session
 from vf_core.interception.tunnel.base import Tunnel
 from vf_core.interception.tunnel.probe import HEADER, HEALTH
 from vf_core.interception.upstream import MAX_CONNECTIONS, ClientSettings, Upstream
-from vf_core.interception.wire import Headers, Refusal, Request, Responder, ServerConnection
+from vf_core.interception.wire import Headers, Refusal, Registry, Request, Responder, ServerConnection
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class InterceptionServer:
         self._host, self._port = (host, port) if tunnel is None else tunnel.bind
         self._probes: dict[bytes, str] = {}
         self._sessions: dict[bytes, Session] = {}
-        self._connections: set[ServerConnection] = set()
+        self._connections = Registry()
         self._server: asyncio.Server | None = None
         self._base_url = ""
 
@@ -102,7 +102,7 @@ class InterceptionServer:
         for session in tuple(self._sessions.values()):
             session.close()
         self._sessions.clear()
-        for connection in tuple(self._connections):
+        for connection in tuple(self._connections.all):
             connection.abort()
         if server is not None:
             await server.wait_closed()

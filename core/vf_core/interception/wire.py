@@ -22,6 +22,11 @@ log = logging.getLogger(__name__)
 
 BODY_LIMIT = 64 * 1024 * 1024
 """Bytes of a request's body; a larger one is answered with 413."""
+REFUSED_LIMIT = 256 * 1024
+"""... of a request that its head got refused: it is not read on."""
+STRANGER_SECONDS = 30.0
+"""How long a connection may go on before its first request that is admitted for somebody."""
+_STRANGERS = 1024
 _HEAD_LIMIT = 64 * 1024
 _PIPELINE_LIMIT = 16
 _LINGER_SECONDS = 2.0
@@ -66,7 +71,7 @@ class Handler(Protocol):
     """What the requests are for."""
 
     def admit(self, request: Request) -> None:
-        """Judge a request by its head, setting its `owner`. Raises `Refusal`."""
+        """Judge a request by its head, setting its `owner` (None: anybody may ask that). Raises `Refusal`."""
 
     def handle(self, request: Request, responder: Responder) -> None:
         """Answer a whole request, now or later. Raises `Refusal`."""
@@ -156,10 +161,40 @@ class Responder:
         return b"%x\r\n%b\r\n" % (len(data), data) if self._chunked and data else data
 
 
+class Registry:
+    """All connections of a server. Those of strangers, on which nobody was admitted yet, are few and short: whoever
+    can reach the port can open them."""
+
+    def __init__(self) -> None:
+        self.all: set[ServerConnection] = set()
+        self._strangers: dict[ServerConnection, asyncio.TimerHandle] = {}
+
+    def opened(self, connection: ServerConnection) -> None:
+        """A new one; the oldest stranger goes when there are too many."""
+        self.all.add(connection)
+        if len(self._strangers) >= _STRANGERS:
+            oldest = next(iter(self._strangers))
+            self.known(oldest)
+            oldest.abort()
+        loop = asyncio.get_running_loop()
+        self._strangers[connection] = loop.call_later(STRANGER_SECONDS, connection.abort)
+
+    def known(self, connection: ServerConnection) -> None:
+        """It is no stranger's."""
+        timer = self._strangers.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+
+    def closed(self, connection: ServerConnection) -> None:
+        """It is over."""
+        self.all.discard(connection)
+        self.known(connection)
+
+
 class ServerConnection(asyncio.Protocol):
     """One connection of a harness. Its requests are answered one after the other."""
 
-    def __init__(self, handler: Handler, registry: set[ServerConnection]) -> None:
+    def __init__(self, handler: Handler, registry: Registry) -> None:
         self._handler = handler
         self._registry = registry
         self._transport: asyncio.Transport | None = None
@@ -167,6 +202,7 @@ class ServerConnection(asyncio.Protocol):
         self._ready: deque[tuple[Request, Responder, Refusal | None]] = deque()
         self._current: Responder | None = None
         self._discarding = False
+        self._stranger = True
         self._begin()
 
     def _begin(self) -> None:
@@ -177,6 +213,7 @@ class ServerConnection(asyncio.Protocol):
         self._in_head = True
         self._head_size = 0
         self._refusal: Refusal | None = None
+        self._too_much = False
         self._continue = False
 
     def write(self, data: bytes) -> None:
@@ -210,11 +247,11 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._registry.add(self)
+        self._registry.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._registry.discard(self)
+        self._registry.closed(self)
         self._ready.clear()
         current, self._current = self._current, None
         if current is not None:
@@ -234,6 +271,8 @@ class ServerConnection(asyncio.Protocol):
             self._give_up(Refusal(431, "the head of the request is too large"))
         if self._size > BODY_LIMIT:
             self._give_up(_too_large())
+        if self._too_much and self._refusal is not None:
+            self._give_up(self._refusal)
         if len(self._ready) > _PIPELINE_LIMIT:
             self.abort()
         if self._continue and not self._discarding:
@@ -292,23 +331,28 @@ class ServerConnection(asyncio.Protocol):
                 self._refusal = Refusal(415, "send the body without content-encoding")
             elif name == b"expect":
                 self._continue = value.lower() == b"100-continue"
-        if self._size > BODY_LIMIT:
-            return
-        self._size = 0
         try:
             self._handler.admit(request)
         except Refusal as e:
             self._refusal = e
+        if self._stranger and request.owner is not None:
+            self._stranger = False
+            self._registry.known(self)
+        self._too_much = self._refusal is not None and self._size > REFUSED_LIMIT
+        if self._size <= BODY_LIMIT:
+            self._size = 0
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
-        if self._refusal is None and self._size <= BODY_LIMIT:
+        if self._refusal is not None:
+            self._too_much = self._too_much or self._size > REFUSED_LIMIT
+        elif self._size <= BODY_LIMIT:
             self._body.append(body)
 
     def on_message_complete(self) -> None:
         if self._size > BODY_LIMIT:
             return
-        self._continue = False
+        self._continue = self._too_much = False
         self._request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         version_1_1 = self._parser.get_http_version() == "1.1"
         responder = Responder(

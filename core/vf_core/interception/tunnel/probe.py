@@ -46,9 +46,9 @@ async def try_url(url: str, door: Door, seconds: float) -> str:
 async def _ask(url: str, question: str, answer: str) -> str:
     import httpx
 
-    # The loopback is never reached through a proxy.
-    near = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
     try:
+        # The loopback is never reached through a proxy.
+        near = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
         async with (
             # The caller's deadline counts, for all of it.
             httpx.AsyncClient(follow_redirects=False, timeout=None, trust_env=not near) as client,  # noqa: S113
