@@ -97,6 +97,8 @@ class _Cleaner:
         self._timeout = timeout
         self._makers = makers
         self._providers: dict[str, Provider | str] = {}
+        # Directories of runs that only a list names.
+        self._places: dict[str, str] = {}
 
     async def outcome(self, item: Item) -> Outcome:
         """What became of one item. Never raises."""
@@ -151,8 +153,9 @@ class _Cleaner:
         """Why it must not be ended; asked right before that is done."""
         origin = item.origin
         if not origin.run_dir:
-            places = await run_dirs(self._ledger, {origin.run})
-            origin = replace(origin, run_dir=places.get(origin.run, ""))
+            if origin.run not in self._places:
+                self._places |= {origin.run: "", **await run_dirs(self._ledger, {origin.run})}
+            origin = replace(origin, run_dir=self._places[origin.run])
         now: Verdict = await asyncio.to_thread(verdict, origin, item.kind, recorded=bool(item.rows))
         if now.owner == "live":
             return f"in use: {now.proof}"
