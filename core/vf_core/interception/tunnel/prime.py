@@ -23,6 +23,9 @@ CONNECT_SECONDS = 30.0
 ATTEMPTS = 3
 CLOSE_SECONDS = 4.5
 _START_SECONDS = 30.0
+_FETCH_SECONDS = 150.0
+# What the SDK's own request for a registration may take, its retries included.
+_SLACK = 100.0
 _LONGEST_PAUSE = 30.0
 
 _ADVICE = {
@@ -33,7 +36,7 @@ _ADVICE = {
     "login": LOGIN_HINT,
     "limit": "`prime tunnel list` shows them: end those that are not needed",
     "connect": "check that this machine may open connections to the tunnel service; or use a custom tunnel",
-    "gone": "a new tunnel is opened",
+    "gone": "start the run again; `prime tunnel list` shows what became of it",
     "service": "check the network and the service's status; or use a custom tunnel",
 }
 
@@ -156,7 +159,9 @@ class PrimeTunnel(Tunnel):
             "name": f"vf-tui-{self._run[:32]}",
             # The last one is this tunnel's own.
             "labels": labels.encode_list(whose),
+            "fetch_seconds": _FETCH_SECONDS,
             "connect_seconds": CONNECT_SECONDS,
+            "step_seconds": CONNECT_SECONDS + _SLACK,
             "close_seconds": CLOSE_SECONDS,
             "attempts": ATTEMPTS,
             "mark": {ENGINE_VAR: f"{outer}:{me.token}" if outer else me.token},

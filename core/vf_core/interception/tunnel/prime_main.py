@@ -25,10 +25,10 @@ _ASK_SECONDS = 4.0
 _OVER = ("expired", "terminated")
 
 
-def say(kind: str, **more: Any) -> None:
+def say(what: str, **more: Any) -> None:
     """Tell the engine; when it is gone nobody needs to know."""
     with suppress(OSError, ValueError):
-        sys.stdout.write(json.dumps({"is": kind, **more}) + "\n")
+        sys.stdout.write(json.dumps({"is": what, **more}) + "\n")
         sys.stdout.flush()
 
 
@@ -84,7 +84,7 @@ class Holder:
     async def _work(self) -> None:
         from prime_tunnel.binary import get_frpc_path
 
-        say("step", text="fetching frpc, the tunnel program", seconds=150)
+        say("step", text="fetching frpc, the tunnel program", seconds=float(self._settings["fetch_seconds"]))
         await asyncio.to_thread(get_frpc_path)
         await self._open()
         while True:
@@ -96,9 +96,9 @@ class Holder:
     async def _open(self) -> None:
         from prime_tunnel import TunnelConnectionError, TunnelError, TunnelTimeoutError
 
-        seconds, attempts = float(self._settings["connect_seconds"]), int(self._settings["attempts"])
+        seconds, attempts = float(self._settings["step_seconds"]), int(self._settings["attempts"])
         for attempt in range(attempts):
-            say("step", text="registering the tunnel", seconds=seconds + 100)
+            say("step", text="registering the tunnel", seconds=seconds)
             # From here on there may be a registration whose id never became known.
             self._asked = True
             try:
@@ -109,7 +109,7 @@ class Holder:
                 passing = type(e) is TunnelError or isinstance(e, TunnelTimeoutError | TunnelConnectionError)
                 if attempt + 1 == attempts or not passing:
                     raise
-                say("step", text=f"trying again: {e}", seconds=seconds + 100)
+                say("step", text=f"trying again: {e}", seconds=seconds)
                 await asyncio.sleep(min(2**attempt, 4))
 
     def _up(self, url: str) -> None:
