@@ -14,10 +14,14 @@ from vf_core.runtimes.base import Runtime
 class TestModal(RuntimeContract):
     @pytest.fixture(autouse=True)
     def double(self, monkeypatch):
-        yield from kit.serving(monkeypatch)
+        for self.double in kit.serving(monkeypatch):
+            yield self.double
 
     def make(self, name: str = "contract", **options: Any) -> Runtime:
         return kit.runtime(name, **options)
+
+    def exists(self, id: str) -> bool:
+        return id in {one["id"] for one in self.double.live()}
 
     async def test_what_the_record_says(self, box):
         """The fields of the record's format, and no others."""

@@ -10,7 +10,7 @@ from grpclib import Status
 
 from doubles.modal import kit
 from doubles.modal.state import Result
-from doubles.runtime_contract import Output, sh
+from doubles.sandbox_commands import Output, sh
 from vf_core.errors import SandboxError
 from vf_core.runtimes.lifecycle import State
 from vf_core.runtimes.modal import account

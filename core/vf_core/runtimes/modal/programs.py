@@ -127,7 +127,8 @@ class Programs(Runtime):
         program: bool = False,
     ) -> ProgramResult:
         box, handle = self._box, self._work_here()
-        command = await self._start(box, argv, env, where=where, output=output, timeout=timeout)
+        start = self._start(box, argv, env, where=where, output=output, timeout=timeout)
+        command = await self._started(box, self._spawn(start, "start a command in"))
         if program:
             handle.programs.add(command)
         timed_out = False
@@ -144,6 +145,23 @@ class Programs(Runtime):
         if code is None:
             code = await self._end_of_lost(box, command)
         return output.result(code, timed_out=timed_out or code < 0, lost=command.lost_output)
+
+    async def _started(self, box: Box[Any], starting: asyncio.Task[Command]) -> Command:
+        """The command, once it is started; ended when its caller is cancelled meanwhile: it may run already."""
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._spawn(self._end_unwanted(box, starting), "end command in"))
+            raise
+
+    async def _end_unwanted(self, box: Box[Any], starting: asyncio.Task[Command]) -> None:
+        try:
+            command = await starting
+        except SandboxError:
+            return
+        if command.exit_code is None and box.state is State.LIVE:
+            await self._kill(box, command, GRACE)
+        command.close()
 
     async def _is_directory(self, path: str) -> bool:
         found = await self._run(["test", "-d", path], None, "/", Collected(1024), FILE)
