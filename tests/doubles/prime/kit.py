@@ -87,15 +87,11 @@ def serving(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **options: Any) -> 
     """A double that the SDK of this process uses, for a fixture; the SDK's waits after 429 are short."""
     import prime_sandboxes.core.client as core
 
-    from vf_core.runtimes.prime import last_resort
-
     monkeypatch.setattr(core._PLATFORM_RETRY_WAIT, "_rate_limit_delays", (0.02, 0.05))
     with PrimeDouble(**options) as double:
         for name, value in {**double.env, "HOME": str(tmp_path)}.items():
             monkeypatch.setenv(name, value)
-        last_resort._api.cache_clear()
         yield double
-    last_resort._api.cache_clear()
 
 
 class PrimeProcess:

@@ -27,7 +27,7 @@ from doubles.prime.state import Options, State
 
 T = TypeVar("T")
 
-_ACTIONS = ("status", "hang", "hang_after", "reset_before", "reset_after", "cut", "stall")
+_ACTIONS = ("status", "hang", "hang_after", "late", "reset_before", "reset_after", "cut", "stall")
 
 
 class _Protocol(HttpToolsProtocol):
@@ -157,6 +157,17 @@ class PrimeDouble:
         if fault.action == "hang":
             await asyncio.sleep(fault.seconds)
             await self._app(scope, again, send)
+            return
+        if fault.action == "late":
+            kept: list[Message] = []
+
+            async def keep(message: Message) -> None:
+                kept.append(message)
+
+            await self._app(scope, again, keep)
+            await asyncio.sleep(fault.seconds)
+            for message in kept:
+                await send(message)
             return
         if fault.action == "stall":
             await self._app(scope, again, stall)

@@ -23,6 +23,7 @@ from vf_core.runtimes import labels
 from vf_core.runtimes.box import Answer
 from vf_core.runtimes.prime import sdk
 from vf_core.runtimes.prime.board import Board, Snapshot
+from vf_core.runtimes.prime.last_resort import Access
 from vf_core.runtimes.prime.pace import PACE, Pace
 from vf_core.runtimes.prime.sdk import TERMINAL, CallError
 from vf_core.runtimes.provider import Listed
@@ -64,6 +65,11 @@ class Client:
     def account(self) -> str:
         """See `account_of`."""
         return account_of(self._api.config)
+
+    @property
+    def access(self) -> Access:
+        """For a synchronous end at exit."""
+        return Access(self._api.base_url, self._api.api_key, self._api.config.team_id)
 
     # ------------------------------------------------------------------ the control plane
 

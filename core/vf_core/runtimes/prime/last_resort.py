@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
@@ -17,24 +18,35 @@ _PER_PAGE: Final = 100
 _PAGES: Final = 50
 
 
-@lru_cache(maxsize=1)
-def _api() -> Any:
-    return sdk.load().APIClient()
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where and as whom a sandbox was made: what the environment says at exit may be something else."""
+
+    base_url: str
+    api_key: str = field(repr=False)
+    team: str | None
 
 
-def end(name: str, ids: Sequence[str]) -> Answer:
+@lru_cache(maxsize=8)
+def _api(access: Access) -> Any:
+    api = sdk.load().APIClient(api_key=access.api_key)
+    api.base_url = access.base_url
+    return api
+
+
+def end(access: Access, name: str, ids: Sequence[str]) -> Answer:
     """Delete by id, else by name, and look. Raises `SandboxError` when that could not be done in time."""
     try:
-        found = list(ids) or _find(name)
+        found = list(ids) or _find(access, name)
         for id in found:
             try:
-                _ask("DELETE", f"/sandbox/{id}")
+                _ask(access, "DELETE", f"/sandbox/{id}")
             except CallError as e:
                 if e.kind != "missing":
                     raise
-        answers = [_look(id) for id in found]
+        answers = [_look(access, id) for id in found]
     except CallError as e:
-        raise SandboxError(str(e), hint=e.hint) from e
+        raise SandboxError(str(e), hint=e.hint) from None
     if not found:
         # A create call may have been cut off a moment ago.
         raise SandboxError(f"Prime lists no sandbox {name} yet; one may still appear")
@@ -42,9 +54,9 @@ def end(name: str, ids: Sequence[str]) -> Answer:
     return alive[0] if alive else Answer(True, "; ".join(answer.text for answer in answers))
 
 
-def _look(id: str) -> Answer:
+def _look(access: Access, id: str) -> Answer:
     try:
-        status = str(_ask("GET", f"/sandbox/{id}").get("status") or "")
+        status = str(_ask(access, "GET", f"/sandbox/{id}").get("status") or "")
     except CallError as e:
         if e.kind == "missing":
             return Answer(True, f"Prime answers 404: there is no sandbox {id}")
@@ -52,12 +64,12 @@ def _look(id: str) -> Answer:
     return Answer(status in TERMINAL, f"Prime says that {id} is {status or 'of no known status'}")
 
 
-def _find(name: str) -> list[str]:
+def _find(access: Access, name: str) -> list[str]:
     found: list[str] = []
     for page in range(1, _PAGES):
         params = {"page": page, "per_page": _PER_PAGE, "labels": [labels.MARK], "is_active": True}
-        team = _api().config.team_id
-        answer = _ask("GET", "/sandbox", {**params, **({"team_id": team} if team else {})})
+        team = {"team_id": access.team} if access.team else {}
+        answer = _ask(access, "GET", "/sandbox", {**params, **team})
         rows = [row for row in answer.get("sandboxes") or () if isinstance(row, dict)]
         found += [str(row["id"]) for row in rows if row.get("name") == name and row.get("id")]
         if not answer.get("hasNext") or not rows:
@@ -65,9 +77,9 @@ def _find(name: str) -> list[str]:
     return found
 
 
-def _ask(method: str, endpoint: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+def _ask(access: Access, method: str, endpoint: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
     try:
-        answer = _api().request(method, endpoint, params=params, timeout=CALL)
+        answer = _api(access).request(method, endpoint, params=params, timeout=CALL)
     except Exception as e:
-        raise sdk.understand(e) from e
+        raise sdk.understand(e) from None
     return answer if isinstance(answer, dict) else {}

@@ -33,6 +33,9 @@ from vf_core.runtimes.remote import parse_gpu
 _NOT_IN_RECORDS = frozenset({"timeout"})
 
 
+# How long a sandbox may take to be told that its programs shall end, in seconds.
+_ASKING = 3.0
+
 # $1: the log, then the program.
 _APPEND = """\
 mkdir -p -- "$(dirname -- "$1")" && exec >>"$1" 2>&1 || exit 126
@@ -47,6 +50,7 @@ class Handle:
 
     claim: Claim = field(default_factory=lambda: Claim(key=uuid.uuid4().hex))
     client: Client | None = None
+    access: last_resort.Access | None = None
     shell: Shell | None = None
     jobs: set[Job] = field(default_factory=set)
     halted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -93,6 +97,7 @@ class PrimeRuntime(Runtime):
         handle = box.handle
         try:
             handle.client = clients.acquire(self.pace)
+            handle.access = handle.client.access
         except ConfigError as e:
             raise SandboxError(e.message, hint=e.hint) from e
         try:
@@ -215,8 +220,9 @@ class PrimeRuntime(Runtime):
         grace = shell.pace.grace
         text = commands.ask([job.place.directory for job in jobs], grace)
         try:
-            await shell.once(text, wait=grace, parse=lambda executed: None)
-        except CallError:
+            async with asyncio.timeout(grace + _ASKING):
+                await shell.once(text, wait=grace, parse=lambda executed: None)
+        except (CallError, TimeoutError):
             return
         ends = [asyncio.ensure_future(job.over()) for job in jobs]
         _, late = await asyncio.wait(ends, timeout=grace / 2)
@@ -255,7 +261,8 @@ class PrimeRuntime(Runtime):
 
     def _cleanup(self, box: Box[Handle]) -> Answer | None:
         claim = box.handle.claim
-        return last_resort.end(claim.name or box.name, claim.ids)
+        access = box.handle.access
+        return last_resort.end(access, box.name, claim.ids) if access else None
 
     # ------------------------------------------------------------------ programs
 
