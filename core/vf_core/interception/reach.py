@@ -9,7 +9,7 @@ from vf_core.errors import ConfigError
 from vf_core.eval_config import EvalConfig
 from vf_core.events import types as ev
 from vf_core.interception.server import NO_TUNNEL, InterceptionServer
-from vf_core.interception.tunnel import check_here, make_tunnel
+from vf_core.interception.tunnel import PACE, check_here, make_tunnel
 from vf_core.runtimes import runtime_is_local
 
 KEY = "env.interception.tunnel"
@@ -39,7 +39,7 @@ def make_server(config: EvalConfig, *, run: str, publish: Callable[[ev.Event], N
     def say(level: str, message: str) -> None:
         publish(ev.Log(level=level, message=message[: ev.MESSAGE_LIMIT]))
 
-    return InterceptionServer(config.client, tunnel=make_tunnel(way, run=run, say=say))
+    return InterceptionServer(config.client, tunnel=make_tunnel(way, run=run, say=say, pace=PACE))
 
 
 def _way(config: EvalConfig) -> TunnelConfig | None:

@@ -302,6 +302,8 @@ class Attempt:
                     {},
                     self._sink(output),
                 )
+            meaning = harness.exit_meaning(result.exit_code)
+            cut = await self._cut_off(meaning, started)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -312,12 +314,17 @@ class Attempt:
         finally:
             self._close_session()
             await output.close()
-        meaning = harness.exit_meaning(result.exit_code)
         self._exited(result.exit_code, meaning, time.monotonic() - started)
-        await self._judge(result, meaning, session, started)
+        self._judge(result, meaning, session, cut)
 
-    async def _judge(
-        self, result: ProgramResult, meaning: ExitMeaning, session: Session, started: float
+    async def _cut_off(self, meaning: ExitMeaning, started: float) -> TunnelError | None:
+        """What may have kept a program that failed from its model, if something did."""
+        if meaning.kind != "failed" or self.stop_reason is not None:
+            return None
+        return await self.context.server.failure(self.runtime.is_local, started)
+
+    def _judge(
+        self, result: ProgramResult, meaning: ExitMeaning, session: Session, cut: TunnelError | None
     ) -> None:
         """What the program's end means for the rollout. The cause that was seen here goes before its exit code."""
         if self.stop_reason is not None or self.trace.stop_condition is not None:
@@ -327,7 +334,6 @@ class Attempt:
         if meaning.kind == "failed":
             detail = (result.stderr or result.stdout).strip()[-_OUTPUT_TAIL:] or "it printed nothing"
             text = f"harness {self.context.harness.config.id!r}: {meaning.text}: {detail}"
-            cut = await self.context.server.failure(self.runtime.is_local, started)
             if cut is not None:
                 raise TunnelError(f"{cut.message}; {text}", hint=cut.hint)
             raise HarnessError(text)
