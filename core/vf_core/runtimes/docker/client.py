@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 CONNECT: Final = 10.0
 CALL: Final = 20.0
+LOOK: Final = 10.0
 CREATE: Final = 120.0
 START: Final = 120.0
 REMOVE: Final = 30.0
@@ -51,8 +52,9 @@ class EngineError(SandboxError):
 
     @property
     def certain(self) -> bool:
-        """The request was refused, or never arrived: it has no effect."""
-        return not self.sent or 400 <= self.status < SERVER_ERROR
+        """The engine refused, or never heard of it: the request has no effect. What stands between us and the engine
+        (502 and more) does not know."""
+        return not self.sent or 400 <= self.status <= SERVER_ERROR
 
 
 class Engine:
@@ -103,7 +105,7 @@ class Engine:
         except Exception as e:
             raise self.failure(what, e, deadline) from e
 
-    def failure(self, what: str, e: Exception, deadline: float = CALL) -> EngineError:
+    def failure(self, what: str, e: Exception, deadline: float = 0.0) -> EngineError:
         """A failed call as `EngineError`."""
         if isinstance(e, EngineError):
             return e
@@ -200,14 +202,14 @@ class Engine:
 
         await self._ask("start its container", START, work)
 
-    async def inspect(self, id: str, *, deadline: float = CALL) -> dict[str, Any] | None:
+    async def inspect(self, id: str) -> dict[str, Any] | None:
         """A container, by id or name; None when the engine answers that there is none."""
 
         async def work(docker: Docker) -> dict[str, Any]:
             return dict(await docker.containers.container(id).show())
 
         try:
-            return await self._ask("look at a container", deadline, work)
+            return await self._ask("look at a container", LOOK, work)
         except EngineError as e:
             if e.status == NOT_FOUND:
                 return None
@@ -286,7 +288,7 @@ class Engine:
         async def work(docker: Docker) -> dict[str, Any]:
             return await docker.containers.exec(id).inspect()
 
-        found = await self._ask("look at a command", CALL, work)
+        found = await self._ask("look at a command", LOOK, work)
         code = found.get("ExitCode")
         return bool(found.get("Running")), code if isinstance(code, int) else None
 

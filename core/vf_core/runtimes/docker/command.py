@@ -26,7 +26,7 @@ _OTHER_MARK = 2.0
 # How long an engine may take to notice that a container died, after its commands did.
 _NOTICE = 2.0
 _LOOK = 0.1
-_FAILED_LOOKS = 2
+_LOOKS = 2
 EXIT_KILLED = 137
 _BY_SIGNAL = 128
 
@@ -153,34 +153,35 @@ class Command:
 
     async def _follow(self, started: Exec, reading: asyncio.Task[None]) -> None:
         """Wait for the end of `reading`; look whether there is still something to wait for when it is silent."""
-        failed = 0
         while True:
             heard = self._heard
             await asyncio.wait({reading}, timeout=self._engine.silence)
             if reading.done():
                 return reading.result()
-            if heard != self._heard:
-                failed = 0
-                continue
-            try:
+            if heard == self._heard:
                 await self._still_there(started, reading)
-                failed = 0
-            except EngineError as e:
-                failed += 1
-                if failed >= _FAILED_LOOKS:
-                    raise LostError(f"its engine does not answer any more: {e.message}", hint=e.hint) from e
 
     async def _still_there(self, started: Exec, reading: asyncio.Task[None]) -> None:
-        gone = await self._gone()
-        if gone is None:
-            running, _ = await self._engine.exec_state(started.id)
-            if running:
-                return
-            gone = "the engine stopped passing on a command's output before its end"
-        # The end may have come while we asked.
-        await asyncio.wait({reading}, timeout=_NOTICE)
-        if not reading.done():
-            raise LostError(gone)
+        """Return when the command runs, or what it said came meanwhile; raise `LostError` else."""
+        for tries in range(_LOOKS):
+            try:
+                gone = await self._gone()
+                if gone is None:
+                    running, _ = await self._engine.exec_state(started.id)
+                    if running:
+                        return
+                    gone = "the engine stopped passing on a command's output before its end"
+            except EngineError as e:
+                gone, hint = f"its engine does not answer any more: {e.message}", e.hint
+                if tries + 1 < _LOOKS:
+                    await asyncio.wait({reading}, timeout=_NOTICE)
+                    continue
+                raise LostError(gone, hint=hint) from e
+            # The end may have come while we asked.
+            await asyncio.wait({reading}, timeout=_NOTICE)
+            if not reading.done():
+                raise LostError(gone)
+            return
 
     # ------------------------------------------------------------------ the end that was not told
 

@@ -58,5 +58,7 @@ def spec(config: DockerConfig, name: str, given: Mapping[str, str], *, init: boo
         "Labels": {**config.labels, **mark(name, given)},
         "Healthcheck": {"Test": ["NONE"]},
         "StopSignal": "SIGTERM",
+        # Its programs had their time before it is removed; some engines give it to containers once more.
+        "StopTimeout": 0,
         "HostConfig": host,
     }

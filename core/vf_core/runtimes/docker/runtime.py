@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any, ClassVar
 
 from vf_core.errors import SandboxError
@@ -31,6 +32,8 @@ from vf_core.runtimes.output import Capture
 from vf_core.runtimes.remote import parse_gpu
 
 _RECORDED = ("type", "id", "image", "workdir", "cpu", "memory", "gpu", "disk")
+# Engines that were found to have no init binary.
+_WITHOUT_INIT: set[str] = set()
 _NOTHING_MADE = "the engine refused to make it, or was never reached"
 
 
@@ -92,15 +95,17 @@ class DockerRuntime(Runtime):
 
     async def _create(self, box: Box[Handle]) -> None:
         with _plain():
+            engine = _engine(box)
             try:
-                await self._make(box, init=True)
+                await self._make(box, init=engine.account not in _WITHOUT_INIT)
             except EngineError as e:
                 # Engines without an init binary refuse to make or to start such a container.
-                if not e.status:
+                if not e.status or engine.account in _WITHOUT_INIT:
                     raise
                 if box.id:
-                    await _engine(box).remove(box.id)
+                    await engine.remove(box.id)
                 await self._make(box, init=False)
+                _WITHOUT_INIT.add(engine.account)
             await self._settle_in(box)
             box.handle.live = time.time()
 
@@ -183,8 +188,13 @@ class DockerRuntime(Runtime):
             handle = box.handle
             engine = handle.engine
             if engine is None or not (box.id or handle.unsure):
-                return Answer(True, "the engine refused to make it, or was never reached")
-            found = await engine.inspect(box.id or handle.name)
+                return Answer(True, _NOTHING_MADE)
+            try:
+                found = await engine.inspect(box.id or handle.name)
+            except EngineError as e:
+                if box.id or not e.status:
+                    raise
+                return Answer(False, e.message)  # it may just be being made
             if found is not None:
                 state = (found.get("State") or {}).get("Status", "there")
                 if not box.id:
@@ -202,8 +212,11 @@ class DockerRuntime(Runtime):
     def _cleanup(self, box: Box[Handle]) -> Answer | None:
         handle = box.handle
         if handle.engine is None or not (box.id or handle.unsure):
-            return Answer(True, "the engine refused to make it, or was never reached")
-        answer = last_resort.remove(handle.engine.endpoint, box.id or handle.name)
+            return Answer(True, _NOTHING_MADE)
+        try:
+            answer = last_resort.remove(handle.engine.endpoint, box.id or handle.name)
+        except (OSError, HTTPException) as e:
+            raise SandboxError(f"docker engine {handle.engine.account} could not be asked: {e}") from e
         return None if answer.gone and not box.id else answer
 
     # ------------------------------------------------------------------ programs
