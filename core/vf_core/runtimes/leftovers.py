@@ -40,6 +40,8 @@ class LocalProvider(Provider):
         self.grace = grace
         self._looks = asyncio.Lock()
         self._next: asyncio.Task[Look] | None = None
+        # Asked about: their directories are looked for in processes' working directories also when they are removed.
+        self._wanted: set[str] = set()
 
     @property
     def account(self) -> str:
@@ -62,7 +64,8 @@ class LocalProvider(Provider):
 
     async def delete(self, id: str) -> None:
         """See `Provider.delete`: end its processes, then remove its directory. Refused while its engine lives."""
-        found = (await asyncio.to_thread(_on_disk)).get(_checked(id))
+        self._wanted.add(_checked(id))
+        found = (await asyncio.to_thread(_on_disk)).get(id)
         if found is not None and _lives(found):
             raise SandboxError(f"local sandbox {id} is not ended: its engine (pid {found.pid}) lives")
         left = await self._end(id)
@@ -77,7 +80,8 @@ class LocalProvider(Provider):
 
     async def probe(self, id: str) -> Answer:
         """See `Provider.probe`."""
-        left = _of(await self._look(), _checked(id))
+        self._wanted.add(_checked(id))
+        left = _of(await self._look(), id)
         if left:
             return Answer(False, ending.still_there([member.proc for member in left]))
         if id.startswith(HELPERS):
@@ -111,7 +115,8 @@ class LocalProvider(Provider):
         async with self._looks:
             self._next = None
             try:
-                directories = {str(path): id for id in _ids_on_disk() for path in _places(id)}
+                ids = {*_ids_on_disk(), *self._wanted}
+                directories = {str(root / id): id for root in records.roots() for id in ids}
                 return await asyncio.to_thread(look, directories)
             except (OSError, tree.RestlessError) as e:
                 raise SandboxError(f"this host's processes cannot be looked at: {e}") from e

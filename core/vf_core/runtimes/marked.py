@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vf_core.runtimes import tree, watchdog_main
 from vf_core.runtimes.environment import ENGINE_VAR, RUN_VAR, SANDBOX_VAR, marks_in
@@ -46,12 +46,15 @@ def look(directories: Mapping[str, str]) -> Look:
     for procs in tree.Table(0).look(os.getpid()):  # noqa: B007 - the last one is complete
         pass
     carried = {pid: member for pid, proc in procs.items() if (member := _carried(proc)) is not None}
-    sacrifice = tree.Sacrifice()
-
-    def lost(proc: Proc) -> tuple[str, ...]:
-        # It dropped its environment; what cannot be dropped, and where it works, tell whose it is.
-        return tree.by_directory(proc, directories) if sacrifice.is_marked(proc.pid) else ()
-
+    if directories:
+        sacrifice = tree.Sacrifice()
+        for pid, proc in procs.items():
+            if (
+                pid not in carried
+                and not proc.dead
+                and (found := _strayed(proc, procs, directories, sacrifice))
+            ):
+                procs[pid] = replace(proc, marks=found)
     # Nobody's parent is 0: all lines lead to it, and end there.
     marks = tree.owners(procs, 0, {}, {}, lambda proc: ())
     spared = _line_of(os.getpid(), procs)
@@ -61,7 +64,7 @@ def look(directories: Mapping[str, str]) -> Look:
         if proc.dead or pid in spared:
             continue
         member = carried.get(pid) or Member(proc)
-        found = marks.get(pid) or (lost(proc) if directories else ())
+        found = marks.get(pid, ())
         for id in {mark.rpartition("/")[0] for mark in found}:
             sandboxes.setdefault(id, []).append(member)
         if not found:
@@ -86,6 +89,19 @@ def _carried(proc: Proc) -> Member | None:
         space=space_of(proc.pid),
         own=_is_ours(proc.pid),
     )
+
+
+def _strayed(
+    proc: Proc, procs: Mapping[int, Proc], directories: Mapping[str, str], sacrifice: tree.Sacrifice
+) -> tuple[str, ...]:
+    """The sandbox of a process that dropped its marks: it works in a sandbox's directory, and either carries what
+    cannot be dropped, or nobody's terminal and no living parent speaks for its being somebody's who looks around."""
+    found = tree.by_directory(proc, directories)
+    if not found or sacrifice.is_marked(proc.pid):
+        return found
+    parent = procs.get(proc.parent)
+    orphan = parent is None or parent.pid in (1, os.getpid()) or parent.name == "systemd"
+    return found if orphan and not tree.has_terminal(proc.pid) else ()
 
 
 def _watchdog(proc: Proc) -> Member | None:

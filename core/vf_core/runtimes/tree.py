@@ -164,6 +164,12 @@ def environment_of(pid: int) -> bytes:
     return _slurp(f"/proc/{pid}/environ") if LINUX else b""
 
 
+def has_terminal(pid: int) -> bool:
+    """A process is on somebody's terminal; True when that is not to be had."""
+    fields = _fields(str(pid)) if LINUX else []
+    return not fields or fields[5] != b"0"
+
+
 def arguments_of(pid: int) -> list[str]:
     """A process's command line; empty when it is not to be had."""
     data = _slurp(f"/proc/{pid}/cmdline") if LINUX else b""

@@ -18,7 +18,7 @@ from vf_core.config.paths import state_dir
 from vf_core.config.secrets import holds_credential
 from vf_core.errors import SandboxError
 from vf_core.runtimes.lifecycle import LifecycleError, Recorder, State, Transition
-from vf_core.sandboxes.owners import Owner
+from vf_core.sandboxes.owners import LOCAL, Owner
 from vf_core.sandboxes.rows import Change, Row, new_key
 from vf_core.sandboxes.worker import PATIENCE, Waiter, Worker, Write
 from vf_core.text import bound
@@ -143,7 +143,7 @@ class _Recorder:
         row = Row(
             key=new_key(),
             kind=move.kind,
-            account=_text(self._account),
+            account=_text(self._account or _local_account(move.kind)),
             name=_text(move.sandbox),
             id=_text(move.id),
             owner=self._owner,
@@ -171,6 +171,15 @@ class _Recorder:
             del self._keys[move.sandbox]
         change = Change(key, move.state, move.t, _text(move.id), _text(move.proof), _text(move.detail))
         self._worker.put(Write(changes=[change]))
+
+
+def _local_account(kind: str) -> str:
+    """Where a local sandbox is made, which its runtime need not say."""
+    if kind != LOCAL:
+        return ""
+    from vf_core.runtimes.leftovers import local_account
+
+    return local_account()
 
 
 def _text(text: str) -> str:
