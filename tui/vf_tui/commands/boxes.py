@@ -58,7 +58,7 @@ def _rest(item: Item) -> Iterator[str]:
     yield whose(item)
     if item.claimable:
         yield f"only by a claim: vf-tui cleanup --claim {shlex.quote(cell(boxes.short_id(item) or item.key))}"
-    elif item.why and not item.leftover and item.why != item.owner_proof:
+    elif item.why and not item.leftover and (not item.owner_proof or item.owner_proof not in item.why):
         yield item.why
 
 

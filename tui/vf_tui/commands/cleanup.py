@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CLAIM_AT_LEAST = 6
 """Characters of an id that tell it."""
+RUN_AT_LEAST = 12
 LAST_SECONDS = 15.0
 """How long an interrupted cleanup goes on to confirm what was asked."""
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -155,12 +156,20 @@ def claimed(text: str, items: Sequence[Item]) -> Item:
 
 
 def _meant(item: Item, wanted: Wanted, now: float) -> bool:
-    if wanted.runs and not any(
-        item.run == run or (len(run) >= 4 and item.run.startswith(run)) for run in wanted.runs
-    ):
+    if wanted.runs and not any(_is_run(item.run, run) for run in wanted.runs):
         return False
     # What has no known age is not known to be older.
     return wanted.older_than is None or (item.created is not None and now - item.created >= wanted.older_than)
+
+
+def _is_run(run: str, wanted: str) -> bool:
+    """`wanted` is the run's id or its beginning; some things that a run leaves have room for a part of it only."""
+    run, wanted = run.replace("-", ""), wanted.replace("-", "")
+    return (
+        run == wanted
+        or (len(wanted) >= 4 and run.startswith(wanted))
+        or (len(run) >= RUN_AT_LEAST and wanted.startswith(run))
+    )
 
 
 def _print_commands(items: Sequence[Item], wanted: Wanted) -> None:
@@ -214,12 +223,14 @@ async def _clean(ledger: Ledger, items: Sequence[Item], inventory: Inventory, wa
             say(outcome_line(outcome))
 
     keys = [item.key for item in items if not item.leftover]
-    work = asyncio.ensure_future(clean(ledger, items, claimed=keys, on_result=came))
+    halt = asyncio.Event()
+    work = asyncio.ensure_future(clean(ledger, items, claimed=keys, on_result=came, halt=halt))
     interrupted = ""
 
     def first(name: str) -> None:
         nonlocal interrupted
         interrupted = name
+        halt.set()
         notice(f"{name}: what was asked goes on being confirmed for at most {LAST_SECONDS:.0f} s")
         asyncio.get_running_loop().call_later(LAST_SECONDS, work.cancel)
 
