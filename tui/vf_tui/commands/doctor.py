@@ -75,14 +75,14 @@ def lines(finding: Finding) -> Iterator[str]:
     from vf_core.text import one_line
     from vf_tui.render.line import wrap
 
-    room = max(20, min(shutil.get_terminal_size((80, 24)).columns, 100) - 25)
+    room = max(20, min(shutil.get_terminal_size((80, 24)).columns, 100) - 26)
     first, *rest = wrap(one_line(finding.text, limit=1_000), room)
-    yield f"  {MARKS[finding.status]:7}  {finding.name:13} {first}".rstrip()
+    yield f"  {MARKS[finding.status]:7}  {finding.name:14} {first}".rstrip()
     for line in rest:
-        yield f"{'':25}{line}"
+        yield f"{'':26}{line}".rstrip()
     if finding.todo and finding.status != "ok":
         for i, line in enumerate(wrap(one_line(finding.todo, limit=1_000), room - 3)):
-            yield f"{'':25}{'-> ' if i == 0 else '   '}{line}"
+            yield f"{'':26}{'-> ' if i == 0 else '   '}{line}".rstrip()
 
 
 def facts(finding: Finding) -> dict[str, Any]:
