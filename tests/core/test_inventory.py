@@ -89,6 +89,7 @@ async def test_only_the_sandbox_of_a_proven_dead_engine_is_a_leftover(ledger: Le
         "reused": reused_owner(),
         "elsewhere": elsewhere_owner(),
         "earlier-boot": replace(dead_owner(), boot="another"),
+        "other-user": replace(dead_owner(), user="4242"),
         "container": replace(Owner.this_process("r"), space="pid:[1]", pid=999_999),
     }
     for id, owner in whose.items():
@@ -103,6 +104,7 @@ async def test_only_the_sandbox_of_a_proven_dead_engine_is_a_leftover(ledger: Le
         "live": ("live", False, False),
         "elsewhere": ("elsewhere", False, True),
         "container": ("elsewhere", False, True),
+        "other-user": ("elsewhere", False, True),
         "earlier-boot": ("unknown", False, True),
         "no-labels": ("unknown", False, True),
         "odd-labels": ("unknown", False, True),

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from doubles.fake_runtime import FakeRuntime, World
 from vf_core.errors import SandboxError
 from vf_core.runtimes.lifecycle import Lifecycle, LifecycleError, State, Transition
+from vf_core.sandboxes import place
 from vf_core.sandboxes.ledger import Ledger, Owner
 from vf_core.sandboxes.rows import Change, Row, fold
 from vf_core.sandboxes.spill import Spill
@@ -188,6 +189,35 @@ async def test_only_what_is_long_proven_gone_is_forgotten(path: Path) -> None:
     db.close()
 
 
+async def test_whoever_closes_forgets_what_is_old(path: Path) -> None:
+    ledger = Ledger.open(path)
+    recorder = ledger.recorder(OWNER, rollout="0-0", attempt=1)
+    await recorder.reserve(replace(starting(), t=1.0))
+    recorder.note(Transition("box", "docker", State.GONE, 2.0, proof="404"))
+    await reserve(ledger, "fresh")
+    ledger.close()
+    assert [row.name for row in ledger.rows()] == ["fresh"]
+    ledger.close()
+
+
+def test_hosts_that_share_a_state_directory_have_ledgers_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "a b"))
+    table = tmp_path / "mountinfo"
+    mounts = ["22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw", "torn line"]
+    table.write_text("\n".join(mounts))
+    assert place.filesystem(tmp_path, str(table)) == "ext4"
+    table.write_text("\n".join([*mounts, f"41 22 0:36 / {tmp_path}/a\\040b rw - nfs4 server:/home rw"]))
+    assert place.filesystem(tmp_path, str(table)) == "ext4"
+    assert place.filesystem(tmp_path / "a b" / "vf-tui", str(table)) == "nfs4"
+    assert place.filesystem(tmp_path, str(tmp_path / "none")) == ""
+    assert Ledger.open().path == tmp_path / "a b" / "vf-tui" / "sandboxes.db"
+    monkeypatch.setattr(place, "filesystem", lambda path: "nfs4")
+    monkeypatch.setattr(place.socket, "gethostname", lambda: "node7")
+    assert Ledger.open().path.name == "sandboxes-node7.db"
+
+
 async def test_neither_credentials_nor_broken_text_are_written(path: Path) -> None:
     ledger = Ledger.open(path)
     recorder = ledger.recorder(OWNER, rollout="0-0", attempt=1, account="tcp://me:hunter2canary@host")
@@ -252,7 +282,7 @@ async def _fold_story(place: Path, steps: list[tuple[object, ...]]) -> None:
     expected: list[Row] = []
     current: dict[int, int] = {}
     recorders = {n: ledger.recorder(OWNER, rollout=f"{n}-0", attempt=1) for n in range(4)}
-    t = 1.0
+    t = time.time()
     for step in steps:
         t += 1
         if step[0] == "reserve":
@@ -461,13 +491,13 @@ def test_a_reserved_row_survives_kill_9(path: Path) -> None:
 
 def test_what_is_noted_while_the_interpreter_ends_is_written(path: Path) -> None:
     code = textwrap.dedent("""
-        import asyncio, atexit, sys
+        import asyncio, atexit, sys, time
         from pathlib import Path
         from vf_core.runtimes.lifecycle import State, Transition
         from vf_core.sandboxes.ledger import Ledger, Owner
         ledger = Ledger.open(Path(sys.argv[1]))
         recorder = ledger.recorder(Owner.this_process("r"), rollout="0-0", attempt=1)
-        late = lambda: recorder.note(Transition("box", "docker", State.GONE, 2.0, "", "404"))
+        late = lambda: recorder.note(Transition("box", "docker", State.GONE, time.time(), "", "404"))
         atexit.register(late)
         asyncio.run(recorder.reserve(Transition("box", "docker", State.STARTING, 1.0)))
         if sys.argv[2] == "closed":

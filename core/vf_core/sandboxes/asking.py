@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -127,8 +127,9 @@ class Asked:
             found = [e for e in await provider.find(row.name) if join.is_of(row, e, named=False) and e.alive]
             if found:
                 return found[0], None
-        except SandboxError as e:
-            return None, Facts(State.UNKNOWN, detail=str(e), why=f"could not be asked: {e}")
+        except Exception as e:
+            said = str(e) if isinstance(e, SandboxError) else f"{type(e).__name__}: {e}"
+            return None, Facts(State.UNKNOWN, detail=said, why=f"could not be asked: {said}")
         wait = arrival(row) - time.time()
         if wait > 0:
             detail = f"nothing has its name yet, and for {wait:.0f} s it may still be on its way"
@@ -147,7 +148,9 @@ class Asked:
 
     async def _of_list(self, listed: Sequence[Listed]) -> None:
         owners = {entry.id: Owner.from_labels(entry.labels) for entry in listed}
-        places = await run_dirs(self._ledger, {owner.run for owner in owners.values()})
+        places: dict[str, str] = {}
+        with suppress(SandboxError):
+            places = await self._ledger.run_dirs({owner.run for owner in owners.values()})
         owners = {id: replace(owner, run_dir=places.get(owner.run, "")) for id, owner in owners.items()}
         verdicts = await judged(list(owners.values()), self.kind, recorded=False)
         for entry in listed:
@@ -199,13 +202,3 @@ async def judged(owners: Sequence[Owner], kind: str, *, recorded: bool) -> Mappi
     return await asyncio.to_thread(
         lambda: {owner: verdict(owner, kind, recorded=recorded) for owner in dict.fromkeys(owners)}
     )
-
-
-async def run_dirs(ledger: Ledger, runs: Collection[str]) -> dict[str, str]:
-    """Where the runs are of whose sandboxes the ledger knows any: a run that is live again is seen there."""
-    found: dict[str, str] = {}
-    for run in runs:
-        with suppress(SandboxError):
-            rows = await ledger.read(run=run) if run else []
-            found.update({row.owner.run: row.owner.run_dir for row in rows})
-    return found

@@ -14,7 +14,7 @@ from vf_core.errors import SandboxError, VfError
 from vf_core.runtimes.lifecycle import State
 from vf_core.runtimes.provider import Listed, Provider
 from vf_core.sandboxes import join, providers
-from vf_core.sandboxes.asking import arrival, run_dirs
+from vf_core.sandboxes.asking import arrival
 from vf_core.sandboxes.bounds import bounded, quietly
 from vf_core.sandboxes.items import Item, Outcome
 from vf_core.sandboxes.ledger import Ledger
@@ -97,8 +97,6 @@ class _Cleaner:
         self._timeout = timeout
         self._makers = makers
         self._providers: dict[str, Provider | str] = {}
-        # Directories of runs that only a list names.
-        self._places: dict[str, str] = {}
 
     async def outcome(self, item: Item) -> Outcome:
         """What became of one item. Never raises."""
@@ -153,9 +151,9 @@ class _Cleaner:
         """Why it must not be ended; asked right before that is done."""
         origin = item.origin
         if not origin.run_dir:
-            if origin.run not in self._places:
-                self._places |= {origin.run: "", **await run_dirs(self._ledger, {origin.run})}
-            origin = replace(origin, run_dir=self._places[origin.run])
+            with suppress(SandboxError):
+                places = await self._ledger.run_dirs({origin.run})
+                origin = replace(origin, run_dir=places.get(origin.run, ""))
         now: Verdict = await asyncio.to_thread(verdict, origin, item.kind, recorded=bool(item.rows))
         if now.owner == "live":
             return f"in use: {now.proof}"

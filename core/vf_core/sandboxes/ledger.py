@@ -1,8 +1,8 @@
 """The ledger: every sandbox that was ever asked for, on disk before it is asked for.
 
 One SQLite file for all of this user's engines on this host, private to the user. It holds names, ids, states and
-proofs, and no secrets. (On a network filesystem it must not be written from two hosts at once: there, let
-XDG_STATE_HOME name a directory of this host.)
+proofs, and no secrets. Where the state directory is on a network filesystem, each host has a file of its own there,
+and sees what others made only in the providers' lists.
 """
 
 from __future__ import annotations
@@ -14,20 +14,18 @@ from collections.abc import Collection
 from concurrent.futures import Future
 from pathlib import Path
 
-from vf_core.config.paths import state_dir
 from vf_core.config.secrets import holds_credential
 from vf_core.errors import SandboxError
 from vf_core.runtimes.lifecycle import LifecycleError, Recorder, State, Transition
 from vf_core.sandboxes.owners import LOCAL, Owner
+from vf_core.sandboxes.place import default_path
 from vf_core.sandboxes.rows import Change, Row, new_key
-from vf_core.sandboxes.worker import PATIENCE, Waiter, Worker, Write
+from vf_core.sandboxes.worker import FORGET_DAYS, PATIENCE, Waiter, Worker, Write
 from vf_core.text import bound
 
 __all__ = ["Ledger", "Owner", "Row"]
 
 _TEXT_LIMIT = 2_000
-FORGET_DAYS = 14.0
-"""Days after which a proven end need not be remembered."""
 
 
 class Ledger:
@@ -40,9 +38,9 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path | None = None, *, patience: float = PATIENCE) -> Ledger:
-        """The ledger at `path` (default: `sandboxes.db` of the state directory). `patience`: seconds that a write
+        """The ledger at `path` (default: see `place.default_path`). `patience`: seconds that a write
         waits for other processes."""
-        return cls((path or state_dir() / "sandboxes.db").absolute(), patience=patience)
+        return cls((path or default_path()).absolute(), patience=patience)
 
     def recorder(
         self, owner: Owner, *, rollout: str, attempt: int, account: str = "", price: float | None = None
@@ -82,6 +80,10 @@ class Ledger:
             )
         )
 
+    async def run_dirs(self, runs: Collection[str]) -> dict[str, str]:
+        """The directories of those runs that have rows here. Raises `SandboxError`."""
+        return await asyncio.wrap_future(self._worker.read(lambda store: store.run_dirs(runs)))
+
     async def settle(
         self, key: int, state: State, *, id: str = "", proof: str = "", detail: str = ""
     ) -> None:
@@ -94,7 +96,7 @@ class Ledger:
 
     def forget_old(self, days: float = FORGET_DAYS) -> int:
         """Drop rows that were proven gone more than `days` ago, and no others; how many. Blocks. Raises
-        `SandboxError`."""
+        `SandboxError`. (Whoever wrote to the ledger does this when it closes.)"""
         before = time.time() - days * 86_400
         return self._worker.read(lambda store: store.forget(before)).result()
 

@@ -20,7 +20,8 @@ _ENGINE_FILE_LIMIT = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Owner:
     """The engine that asked for a sandbox: its run, and its process. `start` is the process's start time, `machine`,
-    `boot` and `space` where it runs (see `runtimes.liveness`); what is not known is empty, a `pid` of 0."""
+    `boot` and `space` where it runs (see `runtimes.liveness`), `user` the number of its user; what is not known is
+    empty, a `pid` of 0."""
 
     run: str
     run_dir: str = ""
@@ -30,6 +31,7 @@ class Owner:
     space: str = ""
     pid: int = 0
     start: str = ""
+    user: str = ""
 
     @classmethod
     def this_process(cls, run: str, run_dir: Path | str = "") -> Owner:
@@ -44,6 +46,7 @@ class Owner:
             space=where.space,
             pid=pid,
             start=process_start(pid),
+            user=str(os.geteuid()),
         )
 
     def labels(self) -> dict[str, str]:
@@ -56,6 +59,7 @@ class Owner:
             "space": self.space,
             "pid": str(self.pid),
             "started": self.start,
+            "user": self.user,
         }
 
     @classmethod
@@ -70,6 +74,7 @@ class Owner:
             space=labels.get("space", ""),
             pid=int(pid) if pid.isascii() and pid.isdigit() and len(pid) < 12 else 0,
             start=labels.get("started", ""),
+            user=labels.get("user", ""),
         )
 
 
@@ -108,6 +113,8 @@ def judge_labels(owner: Owner) -> Verdict:
         return Verdict("unknown", "its labels do not say which process asked for it")
     if owner.host != now.host or (owner.machine and owner.machine != now.machine):
         return Verdict("elsewhere", f"made on host {owner.host}, which cannot be asked from {now.host}")
+    if owner.user not in ("", str(os.geteuid())):
+        return Verdict("elsewhere", f"made by another user of {owner.host} (number {owner.user})")
     if not owner.boot or not now.boot:
         return Verdict("unknown", f"its labels do not say in which boot of {owner.host} pid {owner.pid} ran")
     if owner.boot != now.boot:

@@ -31,8 +31,8 @@ _TABLES = (
     """CREATE TABLE owners (
         id INTEGER PRIMARY KEY,
         run TEXT NOT NULL, run_dir TEXT NOT NULL, host TEXT NOT NULL, machine TEXT NOT NULL, boot TEXT NOT NULL,
-        space TEXT NOT NULL, pid INTEGER NOT NULL, start TEXT NOT NULL,
-        UNIQUE (run, run_dir, host, machine, boot, space, pid, start)
+        space TEXT NOT NULL, pid INTEGER NOT NULL, start TEXT NOT NULL, user TEXT NOT NULL,
+        UNIQUE (run, run_dir, host, machine, boot, space, pid, start, user)
     )""",
     """CREATE TABLE sandboxes (
         key INTEGER PRIMARY KEY,
@@ -46,7 +46,7 @@ _TABLES = (
     "CREATE INDEX by_id ON sandboxes (id) WHERE id <> ''",
     f"PRAGMA user_version = {SCHEMA}",
 )
-_OWNER = ("run", "run_dir", "host", "machine", "boot", "space", "pid", "start")
+_OWNER = ("run", "run_dir", "host", "machine", "boot", "space", "pid", "start", "user")
 _COLUMNS = (
     "s.key, s.kind, s.account, s.name, s.id, s.rollout, s.attempt, s.state, s.created, s.changed, s.proof, s.detail, "
     "s.price, " + ", ".join(f"o.{name}" for name in _OWNER)
@@ -113,6 +113,19 @@ class Store:
             rows = overlay(self._select("", []), beside)
             return [row for row in rows if _fits(row, unproven, run, (kinds, keys, ids))]
         return self._select(*_conditions(unproven, run, {"s.kind": kinds, "s.key": keys, "s.id": ids}))
+
+    def run_dirs(self, runs: Collection[str]) -> dict[str, str]:
+        """The directories of those runs that have rows here."""
+        found: dict[str, str] = {}
+        if self._db is not None or self.path.exists():
+            with self._explained():
+                db = self._open(time.monotonic() + _READ, _nothing)
+                among = "SELECT value FROM json_each(?)"
+                query = f"SELECT run, run_dir FROM owners WHERE run IN ({among}) ORDER BY id"  # noqa: S608 - ours
+                found.update(db.execute(query, (_json(runs),)).fetchall())
+        for path in spills(self.path):
+            found.update((row.owner.run, row.owner.run_dir) for row in load(path)[0] if row.owner.run in runs)
+        return found
 
     def _select(self, where: str, values: Sequence[object]) -> list[Row]:
         if self._db is None and not self.path.exists():

@@ -31,6 +31,8 @@ RETRY = 1.0
 """Seconds until changes that could not be written are tried again."""
 PATIENCE = 3.0
 """Seconds that a write waits for other processes; then it goes beside the ledger."""
+FORGET_DAYS = 14.0
+"""Days after which a proven end need not be remembered."""
 _LOCAL = "subprocess"
 
 
@@ -130,6 +132,7 @@ class _Back:
         self._beside: list[Row] = []
         self._held: dict[int, Change] = {}
         self._later: list[_Item] = []
+        self._wrote = False
 
     def run(self) -> None:
         """Do what is asked until the end (None) is."""
@@ -146,6 +149,9 @@ class _Back:
         if self._held and not self._spill.used:
             lost = len(self._held)
             log.error("ledger %s: what became of %d sandboxes could not be written", self._path, lost)
+        elif self._wrote:
+            with contextlib.suppress(SandboxError):
+                self._store.forget(time.time() - FORGET_DAYS * 86_400)
         self._spill.close()
         self._store.close()
 
@@ -219,6 +225,7 @@ class _Back:
             self._beside += new
             self._held = changes
         else:
+            self._wrote = self._wrote or bool(new)
             self._beside, self._held = [], {}
             self._spill.clear()
 
