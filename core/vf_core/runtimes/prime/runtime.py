@@ -15,7 +15,7 @@ from vf_core.errors import ConfigError, SandboxError
 from vf_core.runtimes import guest, labels
 from vf_core.runtimes.base import RUN_LIMIT, TAIL_LIMIT, OutputSink, ProgramResult, Runtime
 from vf_core.runtimes.box import Answer, Box
-from vf_core.runtimes.lifecycle import Observer, State
+from vf_core.runtimes.lifecycle import Observer
 from vf_core.runtimes.limiter import CreationLimiter
 from vf_core.runtimes.prime import client as clients
 from vf_core.runtimes.prime import commands, files, last_resort, reconcile, sdk
@@ -326,7 +326,7 @@ class PrimeRuntime(Runtime):
             limit=limit,
             sink=sink,
             spawn=self._spawn,
-            serving=lambda: box is self._box and box.state is State.LIVE,
+            serving=lambda: not box.handle.halted.is_set(),
         )
 
     async def run_background(

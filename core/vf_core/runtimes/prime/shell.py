@@ -75,7 +75,7 @@ class Shell:
         if len(data) > _LONGEST:
             path = self.new_path(".sh")
             await self.client.upload(self.id, path, data)
-            text = f"sh {path}; e=$?; rm -f {path}; exit $e"
+            text = f"bash {path}; e=$?; rm -f {path}; exit $e"
         return parse(await self.client.execute(self.id, text, env, timeout=wait))
 
     async def insist(
