@@ -108,7 +108,7 @@ async def test_a_probe_is_answered_once() -> None:
         (b"\x00\x01nonsense\r\n\r\n", "RemoteProtocolError"),
         (b"", "RemoteProtocolError"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n" + b"x" * 100_000, "something else answers"),
-        (None, "no answer within 0 s"),
+        (None, "no answer within 0.3 s"),
     ],
 )
 async def test_what_answers_instead_is_said(answer: bytes | None, said: str) -> None:
@@ -129,5 +129,5 @@ async def test_what_answers_instead_is_said(answer: bytes | None, said: str) -> 
 
 async def test_nothing_listens_there() -> None:
     async with rig() as r:
-        assert "ConnectError" in await try_url(f"http://127.0.0.1:{free_port()}", r.server, 5)
+        assert "connection refused" in await try_url(f"http://127.0.0.1:{free_port()}", r.server, 5)
         assert "not an address" in await try_url("http://[half", r.server, 5)

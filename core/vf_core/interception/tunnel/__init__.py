@@ -6,7 +6,7 @@ from vf_core.config.interception import CustomTunnelConfig, PrimeTunnelConfig, T
 from vf_core.errors import ConfigError
 from vf_core.interception.tunnel.base import PACE, Pace, Say, Tunnel
 
-__all__ = ["Pace", "Say", "Tunnel", "check_here", "make_tunnel"]
+__all__ = ["PACE", "Pace", "Say", "Tunnel", "check_here", "make_tunnel"]
 
 
 def make_tunnel(config: TunnelConfig, *, run: str, say: Say | None = None, pace: Pace = PACE) -> Tunnel:

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from vf_core.config.interception import TunnelConfig
 from vf_core.errors import TunnelError
-from vf_core.interception.tunnel.probe import Door, try_url
+from vf_core.interception.tunnel.probe import NO_ANSWER, Door, try_url
 
 log = logging.getLogger(__name__)
 
@@ -140,19 +140,23 @@ class Tunnel(ABC):
         """End what `_open` made, or half made."""
 
     @abstractmethod
-    def _advice(self) -> str:
-        """What a user can do when the URL does not lead here."""
+    def _advice(self, *, cut: bool) -> str:
+        """What a user can do when the URL does not lead here, or (`cut`) does not any more."""
 
     def _mend(self) -> None:  # noqa: B027 - what is not ours can't be mended here
         """The URL does not lead here any more: do something about it."""
 
     async def _first_check(self) -> None:
-        problem = await self._problem(self._url)
+        problem = await self._try(self._url, self.pace.one)
+        if not problem:
+            return
+        self._say("info", f"{self._url} does not lead here yet ({problem}); trying for {self.pace.check:g} s")
+        problem = await self._problem(self._url, problem)
         if problem:
             raise TunnelError(
                 f"{self._url} does not lead to the interception server on port {self._port}: {problem} "
                 f"(tried for {self.pace.check:g} s)",
-                hint=self._advice(),
+                hint=self._advice(cut=False),
             )
 
     async def _leads_here(self, url: str = "") -> bool:
@@ -160,13 +164,15 @@ class Tunnel(ABC):
         nothing is to be checked."""
         return not self.config.check or not await self._problem(url or self._url)
 
-    async def _problem(self, url: str) -> str:
+    async def _problem(self, url: str, problem: str = NO_ANSWER) -> str:
         """Try `url` until it leads here, or `pace.check` seconds are over; "" or what is wrong."""
-        problem, deadline = "", time.monotonic() + self.pace.check
+        deadline = time.monotonic() + self.pace.check
         while (left := deadline - time.monotonic()) > 0:
-            problem = await self._try(url, min(self.pace.one, left))
-            if not problem:
-                break
+            found = await self._try(url, min(self.pace.one, left))
+            if not found:
+                return ""
+            # A try that was cut short by the end says less than those before.
+            problem = problem if found.startswith(NO_ANSWER) and left < self.pace.one else found
             await asyncio.sleep(min(self.pace.pause, left))
         return problem
 
@@ -244,7 +250,7 @@ class Tunnel(ABC):
         what = f"the {self.kind} tunnel {self._url} is cut: {outage.why}"
         if outage.ended is not None:
             what = f"the {self.kind} tunnel was cut for {outage.ended - outage.began:.0f} s: {outage.why}"
-        return TunnelError(what, hint=self._advice())
+        return TunnelError(what, hint=self._advice(cut=True))
 
 
 def _unheard(level: str, text: str) -> None:

@@ -27,7 +27,9 @@ class CustomTunnel(Tunnel):
     async def _open(self, door: Door) -> str:
         return self._own.url
 
-    def _advice(self) -> str:
+    def _advice(self, *, cut: bool) -> str:
+        if cut:
+            return f"see whether your tunnel still runs and forwards to port {self._own.port} of this host"
         return (
             f"have it forward to port {self._own.port} of this host, or set "
             "env.interception.tunnel.check = false if this host cannot reach the address itself"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
@@ -16,6 +17,8 @@ from vf_core.interception.tunnel.probe import Door
 from vf_core.runtimes import labels, watchdog
 from vf_core.runtimes.environment import ENGINE_VAR
 from vf_core.runtimes.identity import engine
+
+log = logging.getLogger(__name__)
 
 EXTRA_HINT = "pip install 'vf-tui[tunnel]', or use a custom tunnel"
 LOGIN_HINT = "set PRIME_API_KEY, or run `prime login`"
@@ -84,6 +87,7 @@ class PrimeTunnel(Tunnel):
             await asyncio.to_thread(watchdog.ensure)
         except SandboxError as e:
             raise TunnelError(e.message, hint=e.hint) from e
+        self._say("info", "opening a prime tunnel")
         url = await self._hold(door)
         self._minding = asyncio.create_task(self._mind(door), name="prime tunnel's helper")
         return url
@@ -95,7 +99,9 @@ class PrimeTunnel(Tunnel):
             await asyncio.gather(task, return_exceptions=True)
         await self._let_go()
 
-    def _advice(self) -> str:
+    def _advice(self, *, cut: bool) -> str:
+        if cut:
+            return "it is being brought back; rollouts that failed of it can be retried"
         return (
             "see env.interception.tunnel; set its check = false if this host cannot reach the address itself, or use "
             "a custom tunnel"
@@ -117,7 +123,8 @@ class PrimeTunnel(Tunnel):
                         f"the prime tunnel did not open within {seconds:.0f} s", hint=_ADVICE["connect"]
                     ) from None
                 match message:
-                    case {"is": "step", "seconds": float() | int() as limit}:
+                    case {"is": "step", "text": str(text), "seconds": float() | int() as limit}:
+                        log.info("prime tunnel: %s", text)
                         seconds = float(limit)
                     case {"is": "up", "url": str(url)}:
                         return url.rstrip("/")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
+import socket
 import ssl
 from typing import Protocol
 from urllib.parse import urlsplit
 
 HEALTH = "/health"
 HEADER = "x-vf-tui-probe"
+NO_ANSWER = "no answer"
 _BODY_LIMIT = 4096
 
 
@@ -38,7 +41,7 @@ async def try_url(url: str, door: Door, seconds: float) -> str:
         async with asyncio.timeout(seconds):
             return await _ask(f"{url}{HEALTH}", question, answer)
     except TimeoutError:
-        return f"no answer within {seconds:.0f} s"
+        return f"{NO_ANSWER} within {seconds:.1g} s"
     finally:
         door.forget(question)
 
@@ -73,10 +76,14 @@ async def _ask(url: str, question: str, answer: str) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """What happened, in words: httpx's own text may be empty."""
+    """What happened, in words: the system's own, where it is behind httpx's."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted: {cause.verify_message}"
+        if isinstance(cause, socket.gaierror):
+            return f"its name is not known here: {cause.strerror}"
+        if isinstance(cause, OSError) and cause.errno:
+            return os.strerror(cause.errno).lower()
         cause = cause.__cause__ or cause.__context__
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
