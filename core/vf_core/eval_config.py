@@ -325,8 +325,10 @@ class _Written:
         for option, where in reversed(self.options):
             if where == at[: len(where)] and (value := _dig(option.value, at[len(where) :])) is not None:
                 return value, COMMAND_LINE, option.written
-        written = self.moved.get(at[:-1])
-        return _dig(self.tables, at), self.file, f"{written}.{at[-1]}" if written else dotted(at)
+        places = (at[:n] for n in range(len(at) - 1, 0, -1))
+        moved = next((place for place in places if place in self.moved), ())
+        key = f"{self.moved[moved]}.{dotted(at[len(moved) :])}" if moved else dotted(at)
+        return _dig(self.tables, at), self.file, key
 
 
 def _dig(data: Any, at: KeyPath) -> Any:

@@ -158,11 +158,27 @@ async def test_an_unreachable_provider_fails_each_request_and_none_hangs() -> No
     for heard in [post(client) for _ in range(10)]:
         error = (await heard.wait()).error
         assert error is not None
-        assert error.status_code == 503
+        assert (error.status_code, error.unreachable) == (503, True)
         assert f"could not connect to 127.0.0.1:{port}" in str(error)
     await client.aclose()
     closed = await post(client).wait()
     assert closed.error is not None
+
+
+async def test_no_answer_is_told_from_an_answer_that_is_an_error() -> None:
+    async with rig() as r:
+        r.provider.plan(up.hang_up(), up.status(503), up.cut_short())
+        found = []
+        for seed in range(3):
+            session = r.session(f"r{seed}")
+            await r.ask(session, hello(seed=seed))
+            assert isinstance(session.error, ProviderError)
+            session.trace.capture_error(session.error)
+            assert session.trace.error is not None
+            assert session.trace.error.unreachable is session.error.unreachable
+            assert "unreachable" not in str(session.trace.to_record())
+            found.append(session.error.unreachable)
+        assert found == [True, False, False]
 
 
 async def test_connecting_is_bounded() -> None:
@@ -180,7 +196,7 @@ async def test_connecting_is_bounded() -> None:
     finally:
         loop.create_connection = original  # type: ignore[method-assign]
     assert error is not None
-    assert (error.status_code, "within 0.05 s" in str(error)) == (504, True)
+    assert (error.status_code, error.unreachable, "within 0.05 s" in str(error)) == (504, True, True)
     await client.aclose()
     server.close()
 
