@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict, replace
@@ -27,6 +28,7 @@ from vf_core.runtimes.lifecycle import State, Transition
 from vf_core.runtimes.liveness import here, process_start
 from vf_core.runtimes.provider import Listed, Provider
 from vf_core.sandboxes import owners
+from vf_core.sandboxes.cleanup import clean
 from vf_core.sandboxes.inventory import Inventory, Item, ProviderReport, take
 from vf_core.sandboxes.join import match
 from vf_core.sandboxes.ledger import Ledger
@@ -181,8 +183,30 @@ def test_what_a_dead_process_leaves_of_itself_is_no_process() -> None:
 
 def test_an_owner_comes_back_from_its_labels() -> None:
     owner = Owner.this_process("r1")
-    assert Owner.from_labels(owner.labels()) == owner
-    assert all(isinstance(value, str) for value in owner.labels().values())
+    labels = owner.labels()
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]{1,63}", value) for value in labels.values()), labels
+    assert owners.judge_labels(Owner.from_labels(labels)) == owners.Verdict(
+        "live", f"pid {os.getpid()} lives (host {here().host})"
+    )
+    renamed = {**labels, "host": "name-by-another-network"}
+    assert owners.judge_labels(Owner.from_labels(renamed)).owner == "live", "the same kernel"
+    del renamed["space"]
+    assert owners.judge_labels(Owner.from_labels(renamed)).owner == "elsewhere"
+    odd = replace(owner, run="a run/with: odd signs", boot="{ sec = 1, usec = 2 }", start="")
+    assert "started" not in odd.labels()
+    assert owners.judge_labels(Owner.from_labels(odd.labels())).owner == "unknown"
+
+
+async def test_an_address_with_a_login_is_kept_without_it_and_still_the_same_place(ledger: Ledger) -> None:
+    address = "tcp://me:hunter2@host:2375"
+    shelf, owner = Shelf(account=address), dead_owner()
+    shelf.put("i1", owner)
+    await recorded(ledger, owner, "name-i1", id="i1", account=address)
+    [item] = (await looked(ledger, shelf)).items
+    assert item.seen == {"ledger", "list"}
+    assert "hunter2" not in repr(item)
+    [outcome] = await clean(ledger, [item], makers={"fake": lambda: FakeProvider(shelf)})
+    assert outcome.state == "GONE"
 
 
 # ---------------------------------------------------------------------- what there is

@@ -16,7 +16,7 @@ from vf_core.sandboxes.items import Item, ProviderReport
 from vf_core.sandboxes.join import Facts
 from vf_core.sandboxes.ledger import Ledger
 from vf_core.sandboxes.owners import LOCAL, Owner, Verdict, verdict
-from vf_core.sandboxes.rows import Row
+from vf_core.sandboxes.rows import Row, safe
 
 PARALLEL = 16
 """Questions that one provider is asked at a time."""
@@ -50,12 +50,12 @@ class Asked:
     async def ask(self, make: Callable[[], Provider], told: Report) -> None:
         """Find out. What this raises is why the provider could not be asked."""
         provider = self._provider = make()
-        self.report = replace(self.report, account=provider.account)
+        self.report = replace(self.report, account=safe(provider.account))
         told(self.report)
         listed = await provider.listed()
         self._answered(count=sum(entry.alive for entry in listed))
         told(self.report)
-        mine = [row for row in self.rows if row.account in ("", provider.account)]
+        mine = [row for row in self.rows if row.account in ("", self.report.account)]
         mine += await self._proven([entry for entry in listed if entry.alive], mine)
         matched = join.match(mine, listed)
         await self._of_list([entry for entry in matched.unknown if entry.alive])

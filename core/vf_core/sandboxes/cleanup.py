@@ -20,7 +20,7 @@ from vf_core.sandboxes.items import Item, Outcome
 from vf_core.sandboxes.ledger import Ledger
 from vf_core.sandboxes.owners import Verdict, verdict
 from vf_core.sandboxes.providers import Makers
-from vf_core.sandboxes.rows import Row
+from vf_core.sandboxes.rows import Row, safe
 
 __all__ = ["Outcome", "clean"]
 
@@ -169,8 +169,9 @@ class _Cleaner:
             self._providers[item.kind] = found
         if isinstance(found, str):
             raise SandboxError(found)
-        if item.account not in ("", found.account):
-            raise SandboxError(f"it was made at {item.account}; what can be asked now is {found.account}")
+        account = safe(found.account)
+        if item.account not in ("", account):
+            raise SandboxError(f"it was made at {item.account}; what can be asked now is {account}")
         return found
 
     def _make(self, kind: str) -> Provider | str:

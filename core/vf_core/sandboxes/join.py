@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from vf_core.runtimes.lifecycle import State
 from vf_core.runtimes.provider import Listed
 from vf_core.sandboxes.items import NOT_OURS, Item
-from vf_core.sandboxes.owners import Owner, Verdict
+from vf_core.sandboxes.owners import Owner, Verdict, label
 from vf_core.sandboxes.rows import Row
 
 # What a provider's list says against the ledger's last word.
@@ -51,9 +51,9 @@ def is_of(row: Row, entry: Listed, *, named: bool = True) -> bool:
     that name, which a provider may hold in a form of its own."""
     if named and entry.name != row.name:
         return False
-    ours = {"run": row.owner.run, "rollout": row.rollout, "attempt": str(row.attempt)}
+    ours = {"run": label(row.owner.run), "rollout": row.rollout, "attempt": str(row.attempt)}
     said = {key: entry.labels[key] for key in ours if key in entry.labels}
-    return "run" in said and all(said[key] == ours[key] for key in said)
+    return "run" in said and all(label(said[key]) == label(ours[key]) for key in said)
 
 
 @dataclass(frozen=True, slots=True)

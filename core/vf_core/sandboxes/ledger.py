@@ -14,18 +14,14 @@ from collections.abc import Collection
 from concurrent.futures import Future
 from pathlib import Path
 
-from vf_core.config.secrets import holds_credential
 from vf_core.errors import SandboxError
 from vf_core.runtimes.lifecycle import LifecycleError, Recorder, State, Transition
 from vf_core.sandboxes.owners import LOCAL, Owner
 from vf_core.sandboxes.place import default_path
-from vf_core.sandboxes.rows import Change, Row, new_key
+from vf_core.sandboxes.rows import Change, Row, new_key, plain, safe
 from vf_core.sandboxes.worker import FORGET_DAYS, PATIENCE, Waiter, Worker, Write
-from vf_core.text import bound
 
 __all__ = ["Ledger", "Owner", "Row"]
-
-_TEXT_LIMIT = 2_000
 
 
 class Ledger:
@@ -91,7 +87,7 @@ class Ledger:
         stays. Raises `SandboxError`."""
         if (state is State.GONE) != bool(proof):
             raise LifecycleError(f"the ledger's row {key}: {state} with proof {proof!r}")
-        change = Change(key, state, time.time(), _text(id), _text(proof), _text(detail))
+        change = Change(key, state, time.time(), plain(id), safe(proof), safe(detail))
         await _written(self._worker, Write(changes=[change]))
 
     def forget_old(self, days: float = FORGET_DAYS) -> int:
@@ -145,16 +141,16 @@ class _Recorder:
         row = Row(
             key=new_key(),
             kind=move.kind,
-            account=_text(self._account or _local_account(move.kind)),
-            name=_text(move.sandbox),
-            id=_text(move.id),
+            account=safe(self._account or _local_account(move.kind)),
+            name=plain(move.sandbox),
+            id=plain(move.id),
             owner=self._owner,
-            rollout=_text(self._rollout),
+            rollout=plain(self._rollout),
             attempt=self._attempt,
             state=move.state,
             created=move.t,
             changed=move.t,
-            detail=_text(move.detail),
+            detail=safe(move.detail),
             price=self._price,
         )
         self._keys[move.sandbox] = row.key
@@ -171,7 +167,7 @@ class _Recorder:
             return
         if move.state is State.GONE:
             del self._keys[move.sandbox]
-        change = Change(key, move.state, move.t, _text(move.id), _text(move.proof), _text(move.detail))
+        change = Change(key, move.state, move.t, plain(move.id), safe(move.proof), safe(move.detail))
         self._worker.put(Write(changes=[change]))
 
 
@@ -182,14 +178,3 @@ def _local_account(kind: str) -> str:
     from vf_core.runtimes.leftovers import local_account
 
     return local_account()
-
-
-def _text(text: str) -> str:
-    """As the ledger can hold it: bounded, without credentials (errors may quote them) or halves of characters."""
-    if not text:
-        return text
-    text = bound(text, _TEXT_LIMIT)
-    if holds_credential(text):
-        text = " ".join("[secret]" if holds_credential(word) else word for word in text.split(" "))
-        text = "[left out: it held a credential]" if holds_credential(text) else text
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

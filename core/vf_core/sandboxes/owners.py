@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,8 +52,9 @@ class Owner:
         )
 
     def labels(self) -> dict[str, str]:
-        """As a sandbox's labels: with these, a provider's list alone tells whose it is."""
-        return {
+        """As a sandbox's labels: with these, a provider's list alone tells whose it is. What is not known is left
+        out, and each value is one that every provider takes (see `label`)."""
+        values = {
             "run": self.run,
             "host": self.host,
             "machine": self.machine,
@@ -61,6 +64,7 @@ class Owner:
             "started": self.start,
             "user": self.user,
         }
+        return {key: label(value) for key, value in values.items() if value}
 
     @classmethod
     def from_labels(cls, labels: Mapping[str, str]) -> Owner:
@@ -76,6 +80,16 @@ class Owner:
             start=labels.get("started", ""),
             user=labels.get("user", ""),
         )
+
+
+_LABEL = re.compile(r"[A-Za-z0-9._-]{1,63}")
+
+
+def label(text: str) -> str:
+    """A label's value: the text itself where every provider takes it, else a digest that only compares."""
+    if not text or _LABEL.fullmatch(text):
+        return text
+    return f"x-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:20]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,23 +125,36 @@ def judge_labels(owner: Owner) -> Verdict:
     now = here()
     if owner.pid <= 0 or not owner.host:
         return Verdict("unknown", "its labels do not say which process asked for it")
-    if owner.host != now.host or (owner.machine and owner.machine != now.machine):
-        return Verdict("elsewhere", f"made on host {owner.host}, which cannot be asked from {now.host}")
+    if not owner.boot or label(owner.boot) != label(now.boot):
+        return _of_another_boot(owner)
+    # The same kernel: whoever is in this container would be seen.
+    if label(owner.space or now.space) != label(now.space) or not (owner.space or _is_this_host(owner)):
+        return Verdict(
+            "elsewhere", f"pid {owner.pid} ran in another container of this machine ({owner.host})"
+        )
     if owner.user not in ("", str(os.geteuid())):
         return Verdict("elsewhere", f"made by another user of {owner.host} (number {owner.user})")
-    if not owner.boot or not now.boot:
-        return Verdict("unknown", f"its labels do not say in which boot of {owner.host} pid {owner.pid} ran")
-    if owner.boot != now.boot:
-        return Verdict(
-            "unknown",
-            f"made on another boot of {owner.host}, or on another machine of that name; no record here",
-        )
-    owner = replace(owner, machine=now.machine, space=owner.space or now.space)
+    owner = replace(owner, machine=now.machine, boot=now.boot, space=now.space)
     again = _run_again(owner)
     if again is not None:
         return again
     lives = process_lives(owner.pid, owner.start, _whereabouts(owner))
     return Verdict(lives, _said(owner, lives))
+
+
+def _of_another_boot(owner: Owner) -> Verdict:
+    now = here()
+    if not _is_this_host(owner) or label(owner.machine) not in ("", label(now.machine)):
+        return Verdict("elsewhere", f"made on host {owner.host}, which cannot be asked from {now.host}")
+    if not owner.boot or not now.boot:
+        return Verdict("unknown", f"its labels do not say in which boot of {owner.host} pid {owner.pid} ran")
+    return Verdict(
+        "unknown", f"made on another boot of {owner.host}, or on another machine of that name; no record here"
+    )
+
+
+def _is_this_host(owner: Owner) -> bool:
+    return label(owner.host) == label(here().host)
 
 
 def _whereabouts(owner: Owner) -> Whereabouts:

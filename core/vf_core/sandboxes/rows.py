@@ -5,8 +5,10 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, replace
 
+from vf_core.config.secrets import holds_credential
 from vf_core.runtimes.lifecycle import State
 from vf_core.sandboxes.owners import Owner
+from vf_core.text import bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +72,21 @@ def fold(row: Row, change: Change) -> Row:
 def new_key() -> int:
     """A key that no other row has, whoever makes one at the same time."""
     return secrets.randbits(62)
+
+
+_TEXT_LIMIT = 2_000
+
+
+def plain(text: str) -> str:
+    """As the ledger can hold it: bounded, and without halves of characters."""
+    text = bound(text, _TEXT_LIMIT)
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def safe(text: str) -> str:
+    """As `plain`, without the credentials that an error or an address may quote."""
+    text = plain(text)
+    if text and holds_credential(text):
+        text = " ".join("[secret]" if holds_credential(word) else word for word in text.split(" "))
+        text = "[left out: it held a credential]" if holds_credential(text) else text
+    return text
