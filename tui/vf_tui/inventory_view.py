@@ -205,5 +205,7 @@ class InventoryView:
 
 
 def in_order(reports: Iterable[ProviderReport]) -> Sequence[ProviderReport]:
-    """Those that could not be asked first, then those still to answer, then the others."""
-    return sorted(reports, key=lambda r: (r.ok is not False, r.ok is not None, r.kind, r.account))
+    """Those that could not be asked first (what nobody misses last of them), then those still to answer."""
+    return sorted(
+        reports, key=lambda r: (r.ok is not False, r.ok is not None, not r.needed, r.kind, r.account)
+    )

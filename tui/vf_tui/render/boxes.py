@@ -11,7 +11,7 @@ from vf_tui import glyphs
 from vf_tui.inventory_view import NOT_OURS, InventoryView, seen_by
 from vf_tui.render import timefmt
 from vf_tui.render.facts import Section
-from vf_tui.render.line import Line, Segment, clip, fit
+from vf_tui.render.line import Line, Segment, clip, fit, plain, width
 from vf_tui.render.status import SANDBOX_STYLES
 from vf_tui.safe_text import cell
 
@@ -41,13 +41,20 @@ _TITLES = {"ends": "ends in", "seen": "seen", "price": "$/h"}
 WHY_AT_LEAST = 18
 
 
+WIDE, WIDE_ID = 105, 18
+
+
+def _width(name: str, cells: int) -> int:
+    return WIDE_ID if name == "id" and cells >= WIDE else _WIDTHS[name]
+
+
 @lru_cache(maxsize=64)
 def _shown(cells: int) -> tuple[str, ...]:
     """The columns that `cells` have room for, in the order of the line."""
     room = cells
     chosen = []
     for name in _RANK:
-        room -= _WIDTHS[name] + 1
+        room -= _width(name, cells) + 1
         if room < 0:
             break
         chosen.append(name)
@@ -56,14 +63,15 @@ def _shown(cells: int) -> tuple[str, ...]:
 
 def _spare(cells: int) -> int:
     """Cells behind the columns."""
-    return cells - sum(_WIDTHS[name] + 1 for name in _shown(cells))
+    return cells - sum(_width(name, cells) + 1 for name in _shown(cells))
 
 
 def titles(cells: int) -> Line:
     """The line over the list; cursor, mark and a blank go before the columns."""
     out: list[Segment] = [("   ", "head")]
     for name in _shown(cells - 3):
-        out += [(fit(_TITLES.get(name, name), _WIDTHS[name], right=name in _RIGHT), "head"), (" ", "head")]
+        title = fit(_TITLES.get(name, name), _width(name, cells - 3), right=name in _RIGHT)
+        out += [(title, "head"), (" ", "head")]
     if _spare(cells - 3) >= WHY_AT_LEAST:
         out.append(("what is known", "head"))
     return clip(out, cells, "head")
@@ -76,7 +84,9 @@ def row(item: Item, view: InventoryView, cells: int, now: float) -> Line:
     columns = _shown(cells - 2)
     for name in columns:
         text, style = _cell(item, name, view, now)
-        out += [(fit(text, _WIDTHS[name], right=name in _RIGHT), style), (" ", "")]
+        size = _width(name, cells - 2)
+        text = middle(text, size) if name == "id" else text
+        out += [(fit(text, size, right=name in _RIGHT), style), (" ", "")]
     if _spare(cells - 2) >= WHY_AT_LEAST:
         text, style = remark(item, view)
         out.append((cell(text, 300), style))
@@ -110,6 +120,15 @@ def short_id(item: Item) -> str:
     text = cell(item.id or item.name, 80)
     long = len(text) == 64 and all(c in "0123456789abcdef" for c in text)
     return text[:DOCKER_ID] if long else text
+
+
+def middle(text: str, cells: int) -> str:
+    """`text` in at most `cells` cells, cut in the middle: what tells ids apart is their end."""
+    mark = glyphs.current().ellipsis
+    tail = cells - 3 - len(mark)
+    if width(text) <= cells or tail < 1 or not plain(text):
+        return text
+    return f"{text[:3]}{mark}{text[-tail:]}"
 
 
 def age(item: Item, now: float) -> str:
@@ -184,9 +203,9 @@ def _when(t: float | None, how_long: str, which: str) -> str:
     return f"{time.strftime('%d %b %H:%M:%S', time.localtime(t))}, {how_long} {which}"
 
 
-def report_text(report: ProviderReport, waited: float) -> str:
-    """`docker: 12 in 0.4 s`, `prime: asking… 3 s`, `modal: could not be asked: no token`."""
-    where = report.kind + (f" ({report.account})" if report.account else "")
+def report_text(report: ProviderReport, waited: float, *, short: bool = False) -> str:
+    """`docker: 12 in 0.4 s`, `prime: asking… 3 s`, `modal: could not be asked: no token`; `short`: no account."""
+    where = report.kind + (f" ({report.account})" if report.account and not short else "")
     if report.ok is None:
         dots = "..." if glyphs.current().ascii else "…"
         return f"{where}: asking{dots} {timefmt.span(waited)}"
@@ -195,9 +214,23 @@ def report_text(report: ProviderReport, waited: float) -> str:
     return f"{where}: {report.count} in {timefmt.took(report.seconds)}"
 
 
-def report_style(report: ProviderReport) -> str:
-    """The style of a report's line."""
-    return "dim" if report.ok else "accent" if report.ok is None else "warn"
+def report_lines(reports: Iterable[ProviderReport], waited: float, limit: int) -> list[Line]:
+    """All answers in at most `limit` lines: trouble and what is to come have a line each, the others share one."""
+    told: list[Segment] = []
+    good = []
+    for report in reports:
+        text = report_text(report, waited, short=True)
+        if report.ok:
+            good.append(text)
+        else:
+            missed = "warn" if report.needed else "dim"
+            told.append((text, "accent" if report.ok is None else missed))
+    if good:
+        told.append((glyphs.between().join(good), "dim"))
+    if len(told) > limit:
+        rest = glyphs.between().join(text for text, _ in told[limit - 1 :])
+        told[limit - 1 :] = [(rest, told[limit - 1][1])]
+    return [((cell(text, 600), style),) for text, style in told]
 
 
 def left_text(kinds: Iterable[str]) -> str:

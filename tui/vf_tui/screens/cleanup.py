@@ -14,7 +14,6 @@ from vf_tui.filter import Filter, FilterError, parse_with
 from vf_tui.inventory_view import ITEMS, SORTS, InventoryView, in_order
 from vf_tui.render import boxes, timefmt
 from vf_tui.render.line import Line, clip
-from vf_tui.safe_text import cell
 from vf_tui.screens.banner import Banner
 from vf_tui.screens.base import BaseScreen
 from vf_tui.screens.cleanup_dialogs import CommandsSheet
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 
 FRESH_SECONDS = 60.0
 """Coming back to an inventory older than this asks the providers again."""
-REPORTS = 5
-"""Lines for the providers' answers at most."""
+REPORTS = 8
+"""A screen has one line for the providers' answers for so many of its own."""
 
 
 class CleanupScreen(BaseScreen):
@@ -89,7 +88,7 @@ class CleanupScreen(BaseScreen):
         now, view = self.tui.clock(), self.view
         self._shown = view.shown()
         self.query_one("#count", Banner).show(self._count(now))
-        self.query_one("#reports", Reports).show(self.cleaning, now, 1 if self.has_class("-low") else REPORTS)
+        self.query_one("#reports", Reports).show(self.cleaning, now, max(1, self.app.size.height // REPORTS))
         self.query_one("#titles", Titles).update_lines()
         self.rows.empty_text = self._empty()
         shown, minute = self._shown, int(now // 5)
@@ -327,17 +326,13 @@ class Reports(LineWidget):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._lines: list[tuple[str, str]] = []
+        self._lines: list[Line] = []
 
     def show(self, cleaning: Cleaning, now: float, limit: int) -> None:
         """Show the reports in at most `limit` lines; those that tell of trouble stay."""
-        reports = in_order(cleaning.view.reports.values())
-        told = [(boxes.report_text(r, cleaning.waited(now)), boxes.report_style(r)) for r in reports]
-        if len(told) > limit:
-            rest = glyphs.between().join(text for text, _ in told[limit - 1 :])
-            told = [*told[: limit - 1], (rest, told[limit - 1][1])]
+        told = boxes.report_lines(in_order(cleaning.view.reports.values()), cleaning.waited(now), limit)
         if not told and cleaning.asking:
-            told = [(f"asking {timefmt.span(cleaning.waited(now))}", "dim")]
+            told = [((f"asking {timefmt.span(cleaning.waited(now))}", "dim"),)]
         if told != self._lines:
             if max(1, len(told)) != max(1, len(self._lines)):
                 self.styles.height = max(1, len(told))
@@ -346,7 +341,7 @@ class Reports(LineWidget):
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """See `LineWidget`."""
-        out = [clip([(" ", ""), (cell(text, 600), style)], width) for text, style in self._lines]
+        out = [clip([(" ", ""), *line], width) for line in self._lines]
         return [*out, *[clip((), width)] * height][:height]
 
 
