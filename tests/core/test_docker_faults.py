@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 
 import pytest
@@ -90,6 +91,19 @@ async def test_r01_a_container_that_appears_after_its_stop(engine, run, monkeypa
     await confirming
     assert box.state is State.GONE
     assert box.sandbox_id[:12] in box.proof
+
+
+async def test_a_creation_that_was_cut_short_hides_no_others(engine, run, monkeypatch):
+    """Podman keeps a container half made when its client leaves early, and then fails to list any."""
+    monkeypatch.setattr(DockerRuntime, "reconcile", 0.2)
+    engine.on(CREATE, engine_proxy.cuts(0), times=1)
+    box = docker_box(run, "half")
+    with contextlib.suppress(SandboxError):
+        await box.start()
+    async with live(docker_box(run, "whole")) as whole:
+        assert whole.sandbox_id in [row.id for row in await DockerProvider().listed()]
+    await box.stop_confirmed()
+    assert await DockerProvider().find(f"half-{run}") == []
 
 
 async def test_no_proof_before_an_unanswered_create_call_is_over(engine, run, monkeypatch):

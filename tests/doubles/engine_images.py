@@ -38,6 +38,22 @@ def busybox_image(*changes: str) -> str:
 
 
 @cache
+def shellless_image() -> str:
+    """An image with a program, and no shell."""
+    busybox = _static_busybox()
+
+    def build() -> io.BufferedIOBase:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as tar:
+            _skeleton(tar)
+            tar.add(busybox.resolve(), "bin/program", filter=_plain)
+        buffer.seek(0)
+        return buffer
+
+    return _have(f"localhost/vf-tui-test-shellless-{_key('shellless', busybox.read_bytes())}", build, ())
+
+
+@cache
 def python_image(*changes: str) -> str:
     """An image with this Python, bash, and what the harness programs need."""
     found = _closure(scripts.parse_header(program_source(BashHarness.PROGRAM)).dependencies)

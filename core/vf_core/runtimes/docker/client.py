@@ -64,6 +64,7 @@ class Engine:
         self.endpoint = endpoint
         self.silence = 15.0
         self._version = ""
+        self._podman = ""
         self._tls = endpoint.tls()
 
     @property
@@ -91,7 +92,8 @@ class Engine:
         )
         try:
             # Asking for the version would do as well, but some engines run programs to answer that.
-            self._version = self._version or await _ping(session, url)
+            if not self._version:
+                self._version, self._podman = await _ping(session, url)
             yield aiodocker.Docker(
                 url=url, connector=connector, session=session, timeout=timeout, api_version=self._version
             )
@@ -138,7 +140,7 @@ class Engine:
         """Have an answer that only an engine gives."""
 
         async def work(docker: Docker) -> None:
-            self._version = await _ping(docker.session, docker.docker_host)
+            self._version, self._podman = await _ping(docker.session, docker.docker_host)
 
         await self._ask("answer a ping", CALL, work)
 
@@ -243,8 +245,17 @@ class Engine:
         """All containers with these labels (`key` or `key=value`), those that ended too."""
 
         async def work(docker: Docker) -> list[dict[str, Any]]:
-            filters = json.dumps({"label": list(labels)})
-            return [dict(row._container) for row in await docker.containers.list(all=True, filters=filters)]
+            asked = {"all": "true", "filters": json.dumps({"label": list(labels)})}
+            try:
+                return [dict(row._container) for row in await docker.containers.list(**asked)]
+            except Exception as e:
+                if getattr(e, "status", 0) != SERVER_ERROR or not self._podman:
+                    raise
+            # Podman lists nothing for Docker's clients while one container is half made (its creation was cut
+            # short); for its own it does.
+            url = f"{docker.docker_host}/v{self._podman}/libpod/containers/json"
+            async with docker.session.get(url, params=asked, raise_for_status=True) as answer:
+                return [dict(row) for row in await answer.json()]
 
         return await self._ask("list its containers", LIST, work)
 
@@ -293,15 +304,16 @@ class Engine:
         return bool(found.get("Running")), code if isinstance(code, int) else None
 
 
-async def _ping(session: aiohttp.ClientSession, url: str) -> str:
-    """The API's version that an engine speaks, as it stands in its paths. Raises `ValueError` for anything else."""
+async def _ping(session: aiohttp.ClientSession, url: str) -> tuple[str, str]:
+    """The API's version that an engine speaks, as it stands in its paths, and that of Podman's own API, if it is one.
+    Raises `ValueError` for what is no engine."""
     async with session.get(f"{url}/_ping") as answer:
         version = answer.headers.get("Api-Version", "")
         if answer.status >= 400:
             raise _Refusal(answer.status, " ".join((await answer.text()).split()) or answer.reason or "")
         if not version.replace(".", "", 1).isdigit():
             raise ValueError("what answers there is no docker engine")
-        return f"v{version}"
+        return f"v{version}", answer.headers.get("Libpod-Api-Version", "")
 
 
 class _Refusal(Exception):

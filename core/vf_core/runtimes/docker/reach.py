@@ -41,7 +41,7 @@ fi
 [ -n "$tried" ] || exit 2
 exit 1
 """
-CANNOT_ASK: Final = 2
+NO_ANSWER: Final = 1
 
 
 def ask_argv(url: str) -> list[str]:

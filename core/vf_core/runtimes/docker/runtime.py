@@ -144,13 +144,23 @@ class DockerRuntime(Runtime):
             pause = min(1.0, 2 * pause)
 
     async def _settle_in(self, box: Box[Handle]) -> None:
-        handle = box.handle
-        if handle.user.partition(":")[0] not in ("", "0", "root") and handle.shell is not None:
+        """Have a command run in it: only then it is live."""
+        handle, workdir = box.handle, self.config.workdir
+        assert handle.shell is not None  # noqa: S101 - it was just made
+        argv = ["true"]
+        if handle.user.partition(":")[0] not in ("", "0", "root"):
             # The engine made the working directory for root.
-            command = '[ -n "$(ls -A "$1")" ] || chown "$2" "$1"'
-            argv = ["sh", "-c", command, "vf-own", self.config.workdir, handle.user]
+            argv = ["sh", "-c", '[ -n "$(ls -A "$1")" ] || chown "$2" "$1"', "vf-own", workdir, handle.user]
+        try:
             await handle.shell.collect(argv, user=ROOT, cwd="/")
-        if self.config.gpu is not None and handle.shell is not None:
+        except (LostError, EngineError) as e:
+            if isinstance(e, EngineError) and not e.status:
+                raise
+            raise SandboxError(
+                f"a container of image {self.config.image} takes no commands: {e.message}",
+                hint="the image needs a POSIX shell as /bin/sh, and sleep",
+            ) from e
+        if self.config.gpu is not None:
             await self._check_gpu(box, self.config.gpu, handle.shell)
 
     async def _check_gpu(self, box: Box[Handle], wanted: str, shell: Shell) -> None:
@@ -194,7 +204,9 @@ class DockerRuntime(Runtime):
             except EngineError as e:
                 if box.id or not e.status:
                     raise
-                return Answer(False, e.message)  # it may just be being made
+                # It may just be being made, or was cut short in that.
+                await engine.remove(handle.name)
+                return Answer(False, e.message)
             if found is not None:
                 state = (found.get("State") or {}).get("Status", "there")
                 if not box.id:
@@ -364,7 +376,7 @@ class DockerRuntime(Runtime):
         shell, argv = self._shell(), reach.ask_argv(url)
         with self._placed(self._box):
             code, _, said = await shell.collect(argv, cwd="/", timeout=30.0)
-        if code not in (0, reach.CANNOT_ASK):
+        if code == reach.NO_ANSWER:
             with _plain():
                 product = await _engine(self._box).product()
             raise reach.unreachable(url, self.account, product, said)

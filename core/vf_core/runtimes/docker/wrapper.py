@@ -6,6 +6,7 @@ So a shell waits for the command itself and closes both of its streams with a ma
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Sequence
 
@@ -39,6 +40,7 @@ end "$code" "$code"
 """
 
 _SEPARATOR = b"\x1e"
+_WORD = 9  # "directory" is the longest
 
 
 def new_token() -> str:
@@ -61,6 +63,7 @@ class Closing:
 
     def __init__(self, token: str) -> None:
         self._opening = _SEPARATOR + token.encode() + b" "
+        self._mark = re.compile(re.escape(self._opening) + rb"(\d{1,3}|directory|log)\x1e")
         self._held = b""
         self.said: str | None = None
 
@@ -70,22 +73,25 @@ class Closing:
             return b""
         data = self._held + data
         self._held = b""
-        at = data.find(self._opening)
-        if at >= 0:
-            word, end, _ = data[at + len(self._opening) :].partition(_SEPARATOR)
-            if end:
-                self.said = word.decode(errors="replace")
-            else:
-                self._held = data[at:]
-            return data[:at]
+        if found := self._mark.search(data):
+            self.said = found[1].decode()
+            return data[: found.start()]
         # A beginning of the mark at the end waits for the rest.
-        at = data.find(_SEPARATOR, max(0, len(data) - len(self._opening) + 1))
+        at = data.find(_SEPARATOR, max(0, len(data) - len(self._opening) - _WORD))
         while at >= 0:
-            if self._opening.startswith(data[at:]):
+            if self._begins(data[at:]):
                 self._held = data[at:]
                 return data[:at]
             at = data.find(_SEPARATOR, at + 1)
         return data
+
+    def _begins(self, end: bytes) -> bool:
+        if self._opening.startswith(end):
+            return True
+        word = end[len(self._opening) :]
+        return end.startswith(self._opening) and (
+            (word.isdigit() and len(word) <= 3) or b"directory".startswith(word) or b"log".startswith(word)
+        )
 
     def rest(self) -> bytes:
         """What was held back and turned out to be output."""
