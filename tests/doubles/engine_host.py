@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -41,7 +41,7 @@ def start_service(path: str, env: dict[str, str] | None = None) -> subprocess.Po
     """`podman system service` at a socket, which answers when this returns; the caller ends it."""
     process = subprocess.Popen(
         ["podman", "system", "service", "--time=0", f"unix://{path}"],
-        env={**os.environ, **(env or {})},
+        env={**{k: v for k, v in os.environ.items() if not k.startswith("XDG_")}, **(env or {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -89,9 +89,14 @@ def need_engine() -> str:
     try:
         return engine_url()
     except SandboxError as e:
-        if os.environ.get(REQUIRED) == "1":
-            pytest.fail(f"{REQUIRED}=1, but there is no engine: {e}")
-        pytest.skip(f"no container engine here: {e}")
+        unavailable(f"no container engine here: {e}")
+
+
+def unavailable(reason: str) -> NoReturn:
+    """What a test needs is not on this machine."""
+    if os.environ.get(REQUIRED) == "1":
+        pytest.fail(f"{reason} ({REQUIRED}=1)")
+    pytest.skip(reason)
 
 
 class _Unix(http.client.HTTPConnection):
