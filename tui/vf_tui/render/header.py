@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from vf_core.events.state import RolloutView, RunState
+from vf_core.events.state import RolloutView, RunState, SandboxView
 from vf_core.runtimes.lifecycle import State
 from vf_tui import glyphs
 from vf_tui.attention import STALL_SECONDS, only_asked
@@ -16,6 +16,7 @@ from vf_tui.safe_text import cell
 
 _GOING = (State.STOPPING, State.SENT, State.CHECKING)
 _DOUBT = (State.SURVIVED, State.UNKNOWN)
+_WORKING = (State.STARTING, State.LIVE)
 _SENTENCE = 24
 """Cells below which what is left of a sentence says nothing."""
 
@@ -47,17 +48,27 @@ def survey(state: RunState, now: float, stall: float = STALL_SECONDS) -> Survey:
                     stalled += 1
     stopping = doubt = 0
     oldest: float | None = None
-    for name in state.unconfirmed:
-        box = state.sandboxes.get(name)
-        if box is None:
+    for box in state.sandboxes.values():
+        if box.state.settled or (box.state in _WORKING and not state.over):
             continue
         asked = only_asked(box, now)
         if box.state in _GOING and not asked and not state.over:
             stopping += 1
-            oldest = box.since if oldest is None else min(oldest, box.since)
-        elif box.state in _DOUBT or asked or state.over:
+            since = going_since(box)
+            oldest = since if oldest is None else min(oldest, since)
+        elif box.name in state.unconfirmed and (box.state in _DOUBT or asked or state.over):
             doubt += 1
     return Survey(tuple(waits.most_common(4)), stopping, oldest, doubt, stalled)
+
+
+def going_since(box: SandboxView) -> float:
+    """When the teardown that `box` is in began."""
+    since = box.since
+    for state, t, _ in reversed(box.history):
+        if state not in _GOING:
+            break
+        since = t
+    return since
 
 
 def _wait(view: RolloutView) -> str:
