@@ -19,6 +19,7 @@ from typing import Any
 from aiohttp import web
 
 from doubles import frpc_program
+from vf_core.runtimes.labels import encode_list
 
 KEY = "prime-key-of-the-tests"
 
@@ -80,12 +81,7 @@ class TunnelService:
             await self.stuck.wait()
         if isinstance(self.fault, int) and self.fault:
             return web.json_response({"detail": self.detail()}, status=self.fault)
-        body = await request.json()
-        ident = f"t{secrets.token_hex(6)}"
-        tunnel = Registration(ident, secrets.token_hex(8), secrets.token_hex(8), "", body)
-        tunnel.server = await asyncio.start_server(lambda r, w: self._outside(tunnel, r, w), "127.0.0.1", 0)
-        tunnel.url = f"http://127.0.0.1:{tunnel.server.sockets[0].getsockname()[1]}"
-        self.tunnels[ident] = tunnel
+        tunnel = await self._register(await request.json())
         if self.fault == "lost":
             await self.stuck.wait()
         assert self._frps is not None
@@ -97,6 +93,19 @@ class TunnelService:
             "server_port": port,
         }
         return web.json_response({**tunnel.record(), **more}, status=201)
+
+    async def _register(self, body: dict[str, Any]) -> Registration:
+        ident = f"t{secrets.token_hex(6)}"
+        tunnel = Registration(ident, secrets.token_hex(8), secrets.token_hex(8), "", body)
+        tunnel.server = await asyncio.start_server(lambda r, w: self._outside(tunnel, r, w), "127.0.0.1", 0)
+        tunnel.url = f"http://127.0.0.1:{tunnel.server.sockets[0].getsockname()[1]}"
+        self.tunnels[ident] = tunnel
+        return tunnel
+
+    async def register(self, labels: dict[str, str] | None) -> str:
+        """A tunnel with these labels of ours (None: somebody else's); returns its id."""
+        texts = ["other"] if labels is None else encode_list(labels)
+        return (await self._register({"local_port": 1, "labels": texts})).id
 
     def detail(self) -> str:
         return (

@@ -9,6 +9,7 @@ from importlib import import_module
 
 from vf_core.runtimes import RUNTIMES, make_provider
 from vf_core.runtimes.leftover_sockets import SocketProvider
+from vf_core.runtimes.leftover_tunnels import TunnelProvider
 from vf_core.runtimes.provider import Provider
 
 Makers = Mapping[str, Callable[[], Provider]]
@@ -17,12 +18,17 @@ Makers = Mapping[str, Callable[[], Provider]]
 
 def makers() -> dict[str, Callable[[], Provider]]:
     """Those of all kinds of runtime, and what else engines leave behind."""
-    return {**{kind: partial(make_provider, kind) for kind in RUNTIMES}, SocketProvider.kind: SocketProvider}
+    return {
+        **{kind: partial(make_provider, kind) for kind in RUNTIMES},
+        TunnelProvider.kind: TunnelProvider,
+        SocketProvider.kind: SocketProvider,
+    }
 
 
 def load(kind: str) -> None:
     """Import what a provider is made of: that may take long, so not on an event loop. What fails then fails again."""
     spec = RUNTIMES.get(kind)
-    if spec is not None:
+    place = "prime_tunnel" if kind == TunnelProvider.kind else spec and spec.provider.partition(":")[0]
+    if place:
         with suppress(Exception):
-            import_module(spec.provider.partition(":")[0])
+            import_module(place)

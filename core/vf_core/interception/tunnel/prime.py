@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import secrets
-import socket
 from typing import Any, ClassVar
 
 from vf_core.config.interception import PrimeTunnelConfig
@@ -17,6 +16,7 @@ from vf_core.interception.tunnel.probe import Door
 from vf_core.runtimes import labels, watchdog
 from vf_core.runtimes.environment import ENGINE_VAR
 from vf_core.runtimes.identity import engine
+from vf_core.sandboxes.owners import Owner
 
 log = logging.getLogger(__name__)
 
@@ -147,20 +147,13 @@ class PrimeTunnel(Tunnel):
             why = f": {last['text']}" if last and last.get("text") else ""
             self._say(
                 "warning",
-                f"the registration{which} of the prime tunnel may be left{why}; it expires by itself, and "
-                "`prime tunnel list` shows it",
+                f"the registration{which} of the prime tunnel may be left{why}; `vf-tui cleanup` ends it once this "
+                "engine has ended, and it expires by itself",
             )
 
     def _settings(self, door: Door) -> dict[str, Any]:
-        me, outer = engine(), os.environ.get(ENGINE_VAR)
-        whose = {
-            "run": self._run,
-            "host": socket.gethostname(),
-            "pid": str(me.pid),
-            "started": str(me.start),
-            "boot": me.boot,
-            "tunnel": secrets.token_hex(8),
-        }
+        token, outer = engine().token, os.environ.get(ENGINE_VAR)
+        whose = {**Owner.this_process(self._run).labels(), "tunnel": secrets.token_hex(8)}
         return {
             "port": door.port,
             "name": f"vf-tui-{self._run[:32]}",
@@ -171,7 +164,7 @@ class PrimeTunnel(Tunnel):
             "step_seconds": CONNECT_SECONDS + _SLACK,
             "close_seconds": CLOSE_SECONDS,
             "attempts": ATTEMPTS,
-            "mark": {ENGINE_VAR: f"{outer}:{me.token}" if outer else me.token},
+            "mark": {ENGINE_VAR: f"{outer}:{token}" if outer else token},
         }
 
     # ------------------------------------------------------------------ keeping it open
