@@ -320,7 +320,8 @@ def _conditions(
         values.append(run)
     for column, accepted in among.items():
         if accepted is not None:
-            parts.append(f"{column} IN (SELECT value FROM json_each(?))")  # noqa: S608 - ours
+            known = "s.id <> '' AND " if column == "s.id" else ""  # the index holds those only
+            parts.append(f"{known}{column} IN (SELECT value FROM json_each(?))")  # noqa: S608 - ours
             values.append(_json(accepted))
     return (f"WHERE {' AND '.join(parts)}" if parts else ""), values
 
