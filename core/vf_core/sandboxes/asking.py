@@ -170,7 +170,9 @@ class Asked:
         if row.key not in self._covered:
             self._covered.add(row.key)
             account = self.report.account
-            self.items.append(join.of_row(row, entry, whose, facts, account=account, command=self._command))
+            # What is asked now has no command for what was made elsewhere.
+            command = self._command if row.account in ("", account) else lambda id: ""
+            self.items.append(join.of_row(row, entry, whose, facts, account=account, command=command))
 
     def _command(self, id: str) -> str:
         with suppress(Exception):
