@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
+import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -18,6 +22,7 @@ from vf_core.eval_config import EvalConfig
 from vf_core.events.state import RunState
 from vf_core.link.socket import SocketLink
 from vf_core.runs.layout import RunDir
+from vf_core.sandboxes.ledger import Ledger, Row
 from vf_core.scripted.server import ScriptedServer
 from vf_tui.app import VfTuiApp
 
@@ -82,6 +87,38 @@ async def shoot(
     print(file)
 
 
+async def shoot_leftovers(size: tuple[int, int], file: Path) -> None:
+    """A demo run whose engine is killed, and the screen of all sandboxes after that."""
+    with tempfile.TemporaryDirectory(prefix="vfs-") as home:
+        names = ("XDG_STATE_HOME", "XDG_RUNTIME_DIR", "TMPDIR")
+        for name in names:
+            place = Path(home) / name.lower()
+            place.mkdir(mode=0o700)
+            os.environ[name] = str(place)
+        tempfile.tempdir = os.environ["TMPDIR"]
+        command = [sys.executable, "-c", "from vf_tui.cli import main; main()", "demo", "--detach", "--json"]
+        launched = json.loads(subprocess.run(command, cwd=home, check=True, capture_output=True).stdout)
+        async with asyncio.timeout(DEADLINE):
+            while len(left := _asked_for()) < 4:
+                await asyncio.sleep(0.1)
+        os.kill(launched["pid"], signal.SIGKILL)
+        app = VfTuiApp(settings=Settings(theme="dark", ascii=False))
+        async with app.run_test(size=size) as pilot:
+            await pilot.press("4")
+            async with asyncio.timeout(DEADLINE):
+                while app.cleaning.view.taken is None:
+                    await pilot.pause(0.2)
+            await pilot.press("space", "space", "space")
+            await pilot.pause(1.0)
+            file.write_text(keep_blanks(app.export_screenshot(title="vf-tui")), encoding="utf-8")
+    print(f"{file} ({len(left)} sandboxes were asked for)")
+
+
+def _asked_for() -> list[Row]:
+    with contextlib.closing(Ledger.open()) as ledger:
+        return ledger.rows(unproven=True)
+
+
 def keep_blanks(svg: str) -> str:
     """`svg` told to keep the blanks at the ends of its texts, which some renderers leave out."""
     return svg.replace("<svg ", '<svg xml:space="preserve" ', 1)
@@ -96,6 +133,7 @@ async def main(directory: Path) -> None:
         await shoot(socket, run_dir, WIDE, directory / "run.svg")
         await shoot(socket, run_dir, WIDE, directory / "sandbox.svg", on=WORKER, keys=["plus", "home", "end"])
         await shoot(socket, run_dir, NARROW, directory / "narrow.svg")
+    await shoot_leftovers(WIDE, directory / "cleanup.svg")
 
 
 if __name__ == "__main__":

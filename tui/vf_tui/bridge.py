@@ -144,6 +144,7 @@ class Bridge:
     def _engine_lost(self, lost: Lost) -> None:
         if not lost.clean and not self.state.over:
             self.lost = lost.reason
+            self.state.abandon()
             self._add_notes([Note(self._clock(), "error", f"engine lost: {lost.reason}")])
         self._live = False
         self._silent(False)
