@@ -108,6 +108,7 @@ async def shoot_leftovers(size: tuple[int, int], file: Path) -> None:
             async with asyncio.timeout(DEADLINE):
                 while app.cleaning.view.taken is None:
                     await pilot.pause(0.2)
+            await pilot.pause(1.0)
             await pilot.press("space", "space", "space")
             await pilot.pause(1.0)
             file.write_text(keep_blanks(app.export_screenshot(title="vf-tui")), encoding="utf-8")

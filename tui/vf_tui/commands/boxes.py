@@ -84,7 +84,9 @@ def outcome_line(outcome: Outcome) -> str:
     """`GONE      docker c0ffee123456: docker: no such container`."""
     why = outcome.proof or outcome.detail
     id = boxes.short_id(outcome.item)
-    return one_line(f"{outcome.state:9} {outcome.item.kind} {id}{f': {why}' if why else ''}", limit=1_000)
+    return f"{outcome.state:9} " + one_line(
+        f"{outcome.item.kind} {id}{f': {why}' if why else ''}", limit=1_000
+    )
 
 
 def item_facts(item: Item) -> dict[str, Any]:

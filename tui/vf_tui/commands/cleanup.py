@@ -7,12 +7,13 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
+from vf_core.errors import SandboxError
 from vf_tui.cli import INTERRUPTED, OK, UNCONFIRMED
 from vf_tui.commands.console import emit, fit, notice, say
 from vf_tui.commands.facts import JSON
@@ -129,7 +130,10 @@ async def _cleanup(wanted: Wanted) -> int:
         if not wanted.yes and not _confirmed(items):
             notice("nothing was deleted")
             return UNCONFIRMED
-        return await _clean(ledger, items, inventory, wanted) or incomplete
+        code = await _clean(ledger, items, inventory, wanted)
+        with suppress(SandboxError):  # it is only about room
+            await asyncio.to_thread(ledger.forget_old)
+        return code or incomplete
 
 
 def choose(inventory: Inventory, wanted: Wanted) -> list[Item]:

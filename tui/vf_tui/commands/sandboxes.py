@@ -13,7 +13,7 @@ from vf_tui.commands.console import emit, notice, say
 from vf_tui.commands.facts import JSON
 
 if TYPE_CHECKING:
-    from vf_core.sandboxes.items import Inventory
+    from vf_core.sandboxes.items import Inventory, Item
 
 
 @click.command("sandboxes")
@@ -34,6 +34,9 @@ def sandboxes_command(providers: tuple[str, ...], everything: bool, as_json: boo
 
     inventory = take(providers)
     items = [item for item in inventory.items if everything or item.word != "GONE"]
+    if everything:
+        known = {key for item in items for key in item.rows}
+        items += [item for item in proven(providers) if not known.issuperset(item.rows)]
     if as_json:
         emit(
             {
@@ -70,6 +73,32 @@ def take(providers: tuple[str, ...]) -> Inventory:
             return await take(ledger, providers or None)
 
     return run_apart(ask)
+
+
+def proven(providers: tuple[str, ...]) -> list[Item]:
+    """What the ledger still has of sandboxes that are proven gone."""
+    from vf_core.runtimes.lifecycle import State
+    from vf_core.sandboxes.items import Item
+    from vf_core.sandboxes.ledger import Ledger
+    from vf_core.sandboxes.owners import Owner, Verdict, judge
+
+    known: dict[Owner, Verdict] = {}
+    out = []
+    with closing(Ledger.open()) as ledger:
+        rows = [row for row in ledger.rows(kinds=providers or None) if row.state is State.GONE]
+    for row in rows:
+        whose = known.get(row.owner) or known.setdefault(row.owner, judge(row.owner))
+        out.append(
+            Item(
+                kind=row.kind, account=row.account, id=row.id, name=row.name, run=row.owner.run,
+                rollout=row.rollout, attempt=row.attempt, host=row.owner.host, pid=row.owner.pid,
+                owner=whose.owner, owner_proof=whose.proof, seen=frozenset({"ledger"}), state=row.state,
+                status="", created=row.created, ends=None, price=row.price, leftover=False, claimable=False,
+                why=f"proven gone: {row.proof}", command="", key=f"ledger|{row.key}", proof=row.proof,
+                origin=row.owner, rows=(row.key,),
+            )
+        )  # fmt: skip
+    return out
 
 
 def check_kinds(providers: tuple[str, ...]) -> None:
