@@ -81,6 +81,7 @@ class PrimeTunnel(Tunnel):
         self._run = run
         self._helper: Helper | None = None
         self._minding: asyncio.Task[None] | None = None
+        self._endings: set[asyncio.Task[None]] = set()
 
     async def _open(self, door: Door) -> str:
         try:
@@ -98,6 +99,7 @@ class PrimeTunnel(Tunnel):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         await self._let_go()
+        await asyncio.gather(*self._endings, return_exceptions=True)
 
     def _advice(self, *, cut: bool) -> str:
         if cut:
@@ -137,10 +139,17 @@ class PrimeTunnel(Tunnel):
             raise
 
     async def _let_go(self) -> None:
+        """Close the helper, to its end whoever is cancelled meanwhile."""
         helper, self._helper = self._helper, None
         if helper is None:
             return
-        last = await asyncio.shield(asyncio.ensure_future(helper.close(CLOSE_SECONDS + 1)))
+        ending = asyncio.create_task(self._end(helper))
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
+        await asyncio.shield(ending)
+
+    async def _end(self, helper: Helper) -> None:
+        last = await helper.close(CLOSE_SECONDS + 1)
         left = (last or {}).get("left")
         if last is None or left:
             which = f" {', '.join(map(str, left))}" if left else ""

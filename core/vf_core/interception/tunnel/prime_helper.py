@@ -23,7 +23,7 @@ from vf_core.runtimes.environment import inherited
 log = logging.getLogger(__name__)
 
 # What the SDK and its HTTP client go by, beside what any local program may see.
-_NEEDED = re.compile(r"^(?:PRIME_\w+|(?:https?|all|no)_proxy|SSL_CERT_\w+)$", re.IGNORECASE)
+_NEEDED = re.compile(r"^(?:PRIME_\w+|PYTHONPATH|(?:https?|all|no)_proxy|SSL_CERT_\w+)$", re.IGNORECASE)
 _LINE_LIMIT = 1 << 16
 Message = dict[str, Any]
 

@@ -42,6 +42,9 @@ fi
 exit 1
 """
 NO_ANSWER: Final = 1
+_TUNNEL: Final = (
+    "set env.interception.tunnel (with always = true) to a way by which containers reach this host"
+)
 
 
 def ask_argv(url: str) -> list[str]:
@@ -62,15 +65,12 @@ def unreachable(url: str, account: str, product: str, said: str) -> SandboxError
     elif "desktop" in product.lower():
         hint = (
             "Docker Desktop runs containers in a virtual machine whose loopback is not this host's: switch on "
-            "Settings > Resources > Network > Enable host networking, or set [env.interception] to a tunnel"
+            f"Settings > Resources > Network > Enable host networking, or {_TUNNEL}"
         )
     elif account.startswith("unix://"):
-        hint = (
-            "a rootless engine may have a loopback of its own: use rootful Docker or Podman, or set "
-            "[env.interception] to a tunnel or to an address of this host that containers reach"
-        )
+        hint = f"a rootless engine may have a loopback of its own: use rootful Docker or Podman, or {_TUNNEL}"
     else:
-        hint = "the engine runs on another host, whose loopback is not this one's: set [env.interception] to a tunnel"
+        hint = f"the engine runs on another host, whose loopback is not this one's: {_TUNNEL}"
     last = said.strip().splitlines()[-1:] or ["no answer"]
     return SandboxError(
         f"a container of docker engine {account} cannot reach {url} on this host: {last[0][-200:]}", hint=hint
