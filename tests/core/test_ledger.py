@@ -645,6 +645,22 @@ async def test_a_ledger_of_a_newer_version_is_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("all_of_it", [True, False])
+async def test_a_ledger_that_is_moved_away_is_begun_anew(path: Path, all_of_it: bool) -> None:
+    ledger, other = Ledger.open(path), Ledger.open(path)
+    await reserve(ledger, "before")
+    for file in path.parent.iterdir() if all_of_it else [path]:
+        file.rename(path.with_name(f"moved-{file.name}"))
+    await asyncio.gather(reserve(ledger, "after"), reserve(other, "of another"))
+    for reader in (ledger, other, Ledger.open(path)):
+        assert {row.name for row in await reader.read()} == {"after", "of another"}
+        reader.close()
+    if all_of_it:
+        moved = Ledger.open(path.with_name(f"moved-{path.name}"))
+        assert [row.name for row in moved.rows()] == ["before"]
+        moved.close()
+
+
 async def test_five_hundred_at_once_share_transactions(path: Path) -> None:
     ledger = Ledger.open(path)
 

@@ -7,17 +7,15 @@ so on a network filesystem it must not be written from two hosts at once.
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from vf_core.config.paths import private_dir
-from vf_core.errors import ConfigError, SandboxError
+from vf_core.errors import SandboxError
 from vf_core.runtimes.lifecycle import State
-from vf_core.sandboxes.locks import holder
+from vf_core.sandboxes.file import ELSEWHERE, error_code, explain, inode, let_go, make_file
 from vf_core.sandboxes.owners import Owner
 from vf_core.sandboxes.rows import Change, Row
 from vf_core.sandboxes.spill import abandoned, load, overlay, spills
@@ -58,10 +56,6 @@ _UPDATE = (
 )
 
 
-class BusyError(SandboxError):
-    """Another process holds the ledger's lock."""
-
-
 class Store:
     """The file at `path`, opened when it is first needed. Every method raises `SandboxError`, which names the file
     and says what to do; the next call then starts afresh."""
@@ -69,6 +63,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._db: sqlite3.Connection | None = None
+        self._inode = 0
         self._owners: dict[Owner, int] = {}
 
     def write(
@@ -179,22 +174,23 @@ class Store:
         db, self._db = self._db, None
         self._owners.clear()
         if db is not None:
-            with contextlib.suppress(sqlite3.Error):
-                db.close()
+            let_go(db, moved=inode(self.path) != self._inode)
 
     # ------------------------------------------------------------------ opening
 
     def _open(self, until: float, meanwhile: Callable[[], None]) -> sqlite3.Connection:
         if self._db is not None:
-            return self._db
-        _make_file(self.path)
+            if inode(self.path) == self._inode:
+                return self._db
+            self.close()  # it was moved away or deleted: what is written there is lost to everybody else
+        make_file(self.path)
         db = sqlite3.connect(self.path, timeout=_TRY, isolation_level=None)
         try:
             _patiently(lambda: _set_up(db, self.path), until, meanwhile)
         except BaseException:
             db.close()
             raise
-        self._db = db
+        self._db, self._inode = db, inode(self.path)
         return db
 
     def _values(self, db: sqlite3.Connection, row: Row) -> tuple[object, ...]:
@@ -211,39 +207,18 @@ class Store:
         try:
             yield
         except sqlite3.Error as e:
-            code = (e.sqlite_errorcode or 0) & 0xFF if hasattr(e, "sqlite_errorcode") else 0
-            if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT):
+            if error_code(e) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT):
                 self.close()
-            raise _explain(self.path, code, e) from e
+            raise explain(self.path, e) from e
         except OSError as e:
             self.close()
             raise SandboxError(
-                f"the ledger of sandboxes {self.path} cannot be opened: {e.strerror or e}", hint=_ELSEWHERE
+                f"the ledger of sandboxes {self.path} cannot be opened: {e.strerror or e}", hint=ELSEWHERE
             ) from e
 
 
 def _nothing() -> None:
     pass
-
-
-def _make_file(path: Path) -> None:
-    """The file, private whatever the umask; SQLite gives the files beside it the same mode.
-
-    It is never opened here when it exists: closing it would drop the locks that this process holds on it.
-    """
-    try:
-        private_dir(path.parent)
-    except ConfigError as e:
-        raise SandboxError(
-            f"the ledger of sandboxes {path} cannot be kept: {e.message}", hint=_ELSEWHERE
-        ) from e
-    with contextlib.suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
-        os.chmod(path, 0o600)
-    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
-        with contextlib.suppress(OSError):
-            if name.lstat().st_mode & 0o077:
-                os.chmod(name, 0o600)
 
 
 def _set_up(db: sqlite3.Connection, path: Path) -> None:
@@ -284,7 +259,7 @@ def _patiently(act: Callable[[], object], until: float, meanwhile: Callable[[], 
         try:
             act()
         except sqlite3.OperationalError as e:
-            if e.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+            if error_code(e) != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
                 raise
             meanwhile()
             time.sleep(0.005)  # some refusals come at once
@@ -368,29 +343,3 @@ def _state(word: str) -> State:
         return State(word)
     except ValueError:
         return State.UNKNOWN
-
-
-# ---------------------------------------------------------------------- failures
-
-_ELSEWHERE = "make it writable, or set XDG_STATE_HOME to a directory of yours"
-
-
-def _explain(path: Path, code: int, e: sqlite3.Error) -> SandboxError:
-    what = f"the ledger of sandboxes {path}"
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        by, hint = holder(path)
-        return BusyError(f"{what} is locked by {by}", hint=hint)
-    if code == sqlite3.SQLITE_READONLY:
-        return SandboxError(f"{what} is read-only", hint=_ELSEWHERE)
-    if code == sqlite3.SQLITE_FULL:
-        return SandboxError(f"{what} cannot be written: its disk is full", hint="make room there")
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return SandboxError(
-            f"{what} is damaged ({e})",
-            hint=f"move it away (mv {path} {path}.damaged); what it knew is then found by the providers' lists only",
-        )
-    if code == sqlite3.SQLITE_CANTOPEN:
-        return SandboxError(f"{what} cannot be opened ({e})", hint=_ELSEWHERE)
-    if code == sqlite3.SQLITE_IOERR:
-        return SandboxError(f"{what} cannot be read or written ({e})", hint="look after its disk")
-    return SandboxError(f"{what} failed: {type(e).__name__}: {e}", hint="try again")

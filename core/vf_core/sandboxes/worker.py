@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from vf_core.errors import SandboxError
+from vf_core.sandboxes.file import BusyError
 from vf_core.sandboxes.rows import Change, Row
 from vf_core.sandboxes.spill import Spill
-from vf_core.sandboxes.store import BusyError, Store
+from vf_core.sandboxes.store import Store
 
 log = logging.getLogger(__name__)
 
