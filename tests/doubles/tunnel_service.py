@@ -55,6 +55,7 @@ class TunnelService:
     """`fault`: what a create is answered with: a status; "lost" (made, but the answer never comes); "hang"."""
 
     url: str = ""
+    host: str = "127.0.0.1"
     fault: int | str = 0
     delete_fault: int | str = 0
     tunnels: dict[str, Registration] = field(default_factory=dict)
@@ -97,8 +98,8 @@ class TunnelService:
     async def _register(self, body: dict[str, Any]) -> Registration:
         ident = f"t{secrets.token_hex(6)}"
         tunnel = Registration(ident, secrets.token_hex(8), secrets.token_hex(8), "", body)
-        tunnel.server = await asyncio.start_server(lambda r, w: self._outside(tunnel, r, w), "127.0.0.1", 0)
-        tunnel.url = f"http://127.0.0.1:{tunnel.server.sockets[0].getsockname()[1]}"
+        tunnel.server = await asyncio.start_server(lambda r, w: self._outside(tunnel, r, w), self.host, 0)
+        tunnel.url = f"http://{self.host}:{tunnel.server.sockets[0].getsockname()[1]}"
         self.tunnels[ident] = tunnel
         return tunnel
 
@@ -207,9 +208,10 @@ def install_frpc(home: Path) -> Path:
 
 
 @asynccontextmanager
-async def tunnel_service() -> AsyncIterator[TunnelService]:
-    """The service on the loopback; set PRIME_API_BASE_URL to its `url` and PRIME_API_KEY to `KEY`."""
-    service = TunnelService()
+async def tunnel_service(host: str = "127.0.0.1") -> AsyncIterator[TunnelService]:
+    """The service on the loopback, its public ports on `host`. PRIME_API_BASE_URL is to be its `url`, PRIME_API_KEY
+    `KEY`."""
+    service = TunnelService(host=host)
 
     @web.middleware
     async def login(request: web.Request, handler: Any) -> web.StreamResponse:
