@@ -242,6 +242,19 @@ async def test_a_stop_does_not_wait_for_an_answer_when_the_list_shows_it(double)
     assert box.state is State.GONE
 
 
+async def test_those_that_wait_for_a_free_connection_were_not_asked_for(double):
+    """More create calls hang than are sent at once."""
+    double.faults.add(OPERATIONS["create"], "hang_after", seconds=60, times=-1)
+    boxes = [runtime(f"b{n}", pace=replace(QUICK, create=60, create_grace=0.1)) for n in range(40)]
+    starts = [asyncio.ensure_future(box.start()) for box in boxes]
+    await until(lambda: double.created == 32)
+    await asyncio.wait_for(asyncio.gather(*(box.stop_confirmed() for box in boxes)), 20)
+    await asyncio.gather(*starts, return_exceptions=True)
+    assert double.created == 32
+    assert double.live() == []
+    assert [box.proof for box in boxes].count("Prime was never asked to make it") == 8
+
+
 async def test_one_that_appears_after_its_create_call_was_cut_off(double):
     """It is made only after the client has given up."""
     double.faults.add(OPERATIONS["create"], "hang", seconds=0.6)

@@ -83,7 +83,7 @@ class Board:
                 future.cancel()
             raise
         for id, future in batch.items():
-            result = found.get(id) or CallError("garbled", f"look at {id}: nothing said of it")
+            result = found.get(id) or CallError("garbled", "nothing was said of it")
             if future.done():
                 continue
             if isinstance(result, Snapshot):
@@ -110,7 +110,7 @@ class Board:
         for row in answer.get("errors") or ():
             id, code = str(row.get("sandbox_id")), str(row.get("code"))
             kind = {"NOT_FOUND": "missing", "FORBIDDEN": "denied"}.get(code, "refused")
-            found[id] = CallError(kind, f"look at {id}: {code}: {row.get('message')}")  # type: ignore[arg-type]
+            found[id] = CallError(kind, f"{code}: {row.get('message')}")  # type: ignore[arg-type]
         return found
 
 

@@ -10,7 +10,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -85,10 +85,14 @@ class Client:
         """Something went wrong: `check` asks again."""
         self._checked = -math.inf
 
-    async def create(self, request: Any, name: str) -> Any:
-        """Make a sandbox; returns the SDK's `Sandbox`. After a failure that is no refusal, it may exist."""
+    async def create(self, request: Any, sent: Callable[[], None]) -> Any:
+        """Make a sandbox; returns the SDK's `Sandbox`. After a failure that is no refusal, it may exist.
+
+        `sent` is called right before the provider is asked: until then, the call may be cancelled at no risk.
+        """
         async with self._gates["create"]:
-            return await _deadline(self._sdk.create(request), self.pace.create, f"create {name}")
+            sent()
+            return await _deadline(self._sdk.create(request), self.pace.create)
 
     async def listed(self, wanted: Sequence[str] = (labels.MARK,)) -> list[Listed]:
         """All live sandboxes that carry all of `wanted`, over all pages."""
@@ -97,7 +101,7 @@ class Client:
             answer = await self._page(page, wanted)
             rows = answer.get("sandboxes")
             if not isinstance(rows, list):
-                raise CallError("garbled", "list sandboxes: an answer without sandboxes")
+                raise CallError("garbled", "an answer without sandboxes")
             fresh = [row for row in rows if isinstance(row, dict) and row.get("id") not in found]
             for row in fresh:
                 listed = _listed(row)
@@ -120,11 +124,11 @@ class Client:
         }
         if self._api.config.team_id:
             params["team_id"] = self._api.config.team_id
-        return await self._request("read", "list sandboxes", "GET", "/sandbox", params=params)
+        return await self._request("read", "GET", "/sandbox", params=params)
 
     async def snapshot(self, id: str) -> Snapshot:
         """How a sandbox is. Raises `CallError` of kind `missing` when the provider says that there is none."""
-        answer = await self._request("read", f"look at {id}", "GET", f"/sandbox/{id}")
+        answer = await self._request("read", "GET", f"/sandbox/{id}")
         return Snapshot.of(answer)
 
     async def watch(self, id: str) -> Snapshot:
@@ -152,9 +156,7 @@ class Client:
         """Ask for its end; asked again after passing failures. One that is not there is no failure."""
         for delay in (*self.pace.delete_delays, None):
             try:
-                await self._request(
-                    "delete", f"delete {id}", "DELETE", f"/sandbox/{id}", timeout=self.pace.delete
-                )
+                await self._request("delete", "DELETE", f"/sandbox/{id}", timeout=self.pace.delete)
             except CallError as e:
                 if e.kind == "missing":
                     return
@@ -167,22 +169,19 @@ class Client:
     async def why(self, id: str) -> tuple[str, str]:
         """The provider's type of error and its message for a sandbox that ended by itself; empty when not known."""
         try:
-            answer = await self._request(
-                "read", f"why {id} ended", "GET", f"/sandbox/{id}/error-context", timeout=10
-            )
+            answer = await self._request("read", "GET", f"/sandbox/{id}/error-context", timeout=10)
         except CallError:
             return "", ""
         return str(answer.get("errorType") or ""), str(answer.get("errorMessage") or "")
 
     async def _ask_many(self, ids: Sequence[str]) -> dict[str, Any]:
         return await self._request(
-            "read", "look at sandboxes", "POST", "/sandbox/status:batchGet", json={"sandbox_ids": list(ids)}
+            "read", "POST", "/sandbox/status:batchGet", json={"sandbox_ids": list(ids)}
         )
 
     async def _request(
         self,
         gate: str,
-        what: str,
         method: str,
         endpoint: str,
         *,
@@ -196,9 +195,9 @@ class Client:
             call = self._api.request(
                 method, endpoint, params=params, json=json, idempotent_post=method == "POST"
             )
-            answer = await _deadline(call, timeout or self.pace.call, what)
+            answer = await _deadline(call, timeout or self.pace.call)
         if not isinstance(answer, dict):
-            raise CallError("garbled", f"{what}: the answer is no JSON object")
+            raise CallError("garbled", "the answer is no JSON object")
         return answer
 
     # ------------------------------------------------------------------ inside a sandbox
@@ -208,14 +207,14 @@ class Client:
     ) -> Executed:
         """Run shell text in a sandbox. It is not ended when this fails."""
         call = self._sdk.execute_command(id, text, env=dict(env or {}), timeout=math.ceil(timeout + 5))
-        result = await _deadline(call, timeout + self.pace.margin, f"a command in {id}")
+        result = await _deadline(call, timeout + self.pace.margin)
         return Executed(result.stdout, result.stderr, result.exit_code)
 
     async def upload(self, id: str, path: str, data: bytes) -> None:
         """Put a file at an absolute path whose directory exists."""
         allowed = _transfer_time(len(data))
         call = self._sdk.upload_bytes(id, path, data, os.path.basename(path), timeout=math.ceil(allowed))
-        await _deadline(call, allowed + self.pace.margin, f"upload to {id}")
+        await _deadline(call, allowed + self.pace.margin)
 
     async def download(self, id: str, path: str, size: int) -> bytes:
         """A file of about `size` bytes."""
@@ -223,7 +222,7 @@ class Client:
         with tempfile.TemporaryDirectory(prefix="vf-tui-") as directory:
             target = Path(directory, "file")
             call = self._sdk.download_file(id, path, str(target), timeout=math.ceil(allowed))
-            await _deadline(call, allowed + self.pace.margin, f"download from {id}")
+            await _deadline(call, allowed + self.pace.margin)
             return await asyncio.to_thread(target.read_bytes)
 
     async def close(self) -> None:
@@ -233,7 +232,7 @@ class Client:
                 await self._sdk.aclose()
 
 
-async def _deadline(call: Awaitable[T], seconds: float, what: str) -> T:
+async def _deadline(call: Awaitable[T], seconds: float) -> T:
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
     try:
@@ -243,12 +242,11 @@ async def _deadline(call: Awaitable[T], seconds: float, what: str) -> T:
         raise
     except Exception as e:
         if limit.expired():
-            raise CallError("transient", f"{what}: no answer within {seconds:g} s") from e
+            raise CallError("transient", f"no answer within {seconds:g} s") from e
         if task and task.cancelling() > before:
             # The SDK makes an error of its own of a cancelled command.
             raise asyncio.CancelledError from e
-        error = sdk.understand(e)
-        raise CallError(error.kind, f"{what}: {error}", status=error.status, hint=error.hint) from e
+        raise sdk.understand(e) from e
 
 
 def _transfer_time(size: int) -> float:

@@ -15,9 +15,9 @@ from vf_core.runtimes.prime.sdk import CallError
 
 T = TypeVar("T")
 
-Outcome = Literal["open", "answered", "refused", "cut"]
-"""open: not asked, or not answered yet. answered: made, its id is known. refused: the provider said no. cut: nobody
-knows; it may have been made, or may still be."""
+Outcome = Literal["unsent", "open", "answered", "refused", "cut"]
+"""unsent: not asked. open: not answered yet. answered: made, its id is known. refused: the provider said no. cut:
+nobody knows; it may have been made, or may still be."""
 
 # Answers after which nothing more is on its way: a look at the list tells what there is.
 _ANSWERED_BADLY = frozenset({500, 501, 503})
@@ -32,7 +32,7 @@ class Claim:
     name: str = ""
     ids: list[str] = field(default_factory=list)
     call: asyncio.Task[None] | None = None
-    outcome: Outcome = "open"
+    outcome: Outcome = "unsent"
     refusal: str = ""
     quiet_from: float = 0.0
     deadline: float = 0.0
@@ -40,7 +40,11 @@ class Claim:
     @property
     def in_flight(self) -> bool:
         """The create call was sent and may still be answered."""
-        return self.call is not None and not self.call.done()
+        return self.outcome == "open" and self.call is not None and not self.call.done()
+
+    def sent(self) -> None:
+        """The provider is about to be asked."""
+        self.outcome = "open"
 
     def answered(self, id: str) -> None:
         """It was made."""
@@ -49,6 +53,8 @@ class Claim:
 
     def failed(self, e: CallError, settle: float) -> None:
         """It failed: with the provider's no, or so that a sandbox may exist, or appear within `settle` seconds."""
+        if self.outcome == "unsent":
+            return
         if not sdk.retryable(e) or e.status == 429:
             self.outcome, self.refusal = "refused", str(e)
             return
@@ -56,7 +62,7 @@ class Claim:
 
     def cut(self, settle: float) -> None:
         """Its answer will not be known."""
-        if self.outcome != "answered":
+        if self.outcome == "open":
             self.outcome = "cut"
             self.quiet_from = asyncio.get_running_loop().time() + settle
 
@@ -89,6 +95,8 @@ async def probe(client: Client, claim: Claim) -> Answer:
         return Answer(True, "; ".join(texts))
     if claim.outcome == "refused":
         return Answer(True, "; ".join(texts) or f"Prime refused to make it: {claim.refusal}")
+    if claim.outcome == "unsent":
+        return Answer(True, "Prime was never asked to make it")
     return await _settled(client, claim, texts)
 
 

@@ -125,9 +125,13 @@ class PrimeRuntime(Runtime):
         claim.call = self._spawn(self._claim(box, client), "create call of")
         await _first(claim.call, handle.halted, self._spawn)
         if not claim.call.done():
+            if not claim.in_flight:
+                claim.call.cancel()
             await asyncio.wait({claim.call}, timeout=client.pace.create_grace)
         if not claim.call.done():
             raise SandboxError(f"sandbox {box.name} was stopped before Prime answered its create call")
+        if claim.call.cancelled():
+            raise SandboxError(f"sandbox {box.name} was stopped before Prime was asked for it")
         claim.call.result()
         booting = self._spawn(self._boot(box), "boot of")
         await _first(booting, handle.halted, self._spawn)
@@ -140,7 +144,7 @@ class PrimeRuntime(Runtime):
     async def _claim(self, box: Box[Handle], client: Client) -> None:
         claim = box.handle.claim
         try:
-            sandbox = await client.create(self._request(box), box.name)
+            sandbox = await client.create(self._request(box), claim.sent)
         except CallError as e:
             client.doubt()
             claim.failed(e, client.pace.settle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final, Literal
@@ -19,6 +20,8 @@ another the next time. garbled: an answer that is not understood; what was asked
 
 TERMINAL: Final = frozenset({"TERMINATED", "TIMEOUT", "ERROR"})
 _PASSING: Final = frozenset({408, 409, 425, 429})
+# What the gateway's client says of a request that failed; who asked knows the address.
+_URL: Final = re.compile(r"(Request failed: )?error sending request for url \(\S+\): ")
 _DENIED_CODES: Final = frozenset({"unauthenticated", "permission_denied"})
 
 
@@ -86,8 +89,8 @@ def understand(e: BaseException) -> CallError:
     text = _text(e)
     if isinstance(e, TimeoutError | asyncio.TimeoutError):
         return CallError("transient", text or "no answer in time")
-    for error in _chain(e):
-        for judge in (_by_status, _by_code, _by_class):
+    for judge in (_by_status, _by_code, _by_class):
+        for error in _chain(e):
             kind, status = judge(error)
             if kind is not None:
                 return CallError(kind, text, status=status, hint=_hint(kind, status))
@@ -158,10 +161,25 @@ def _hint(kind: Kind, status: int | None) -> str | None:
 
 
 def _text(e: BaseException) -> str:
+    import httpx
+
+    for error in _chain(e):
+        if isinstance(error, httpx.TransportError):
+            made = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            told = ("the connection{} broke" if made else "no connection{}").format(_place(error))
+            return f"{told}: {error}"[:300] if str(error) else f"{told}: {type(error).__name__}"
     text = str(e).strip()
     named = f"{type(e).__name__}: {text}" if text else type(e).__name__
     plain = isinstance(e, (load().APIError, TimeoutError))
-    return (text if plain else named)[:500]
+    return _URL.sub("", text if plain else named)[:500]
+
+
+def _place(e: Any) -> str:
+    try:
+        url = e.request.url
+    except RuntimeError:
+        return ""
+    return f" to {url.host}:{url.port}" if url.port else f" to {url.host}"
 
 
 def retryable(e: CallError) -> bool:
