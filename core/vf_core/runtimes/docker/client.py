@@ -72,6 +72,11 @@ class Engine:
         """The engine by its address."""
         return self.endpoint.account
 
+    @property
+    def is_podman(self) -> bool:
+        """It said so when it was first asked."""
+        return bool(self._podman)
+
     # ------------------------------------------------------------------ calls
 
     @asynccontextmanager

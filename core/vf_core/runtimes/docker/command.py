@@ -226,7 +226,7 @@ def gone_because(found: Mapping[str, Any] | None, account: str) -> str | None:
     if not isinstance(state, Mapping) or state.get("Running", True) is not False:
         return None
     word, code = state.get("Status", "stopped"), state.get("ExitCode")
-    why = f"its container is {word} with exit code {code}"
+    why = f"its container ended (it is {word}{'' if word == 'stopping' else f', exit code {code}'})"
     if state.get("OOMKilled"):
         return f"{why}: it ran out of memory"
     return why

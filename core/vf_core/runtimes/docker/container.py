@@ -37,8 +37,12 @@ def mark(name: str, given: Mapping[str, str]) -> dict[str, str]:
     return labels.encode({**given, NAME_LABEL: name})
 
 
-def spec(config: DockerConfig, name: str, given: Mapping[str, str], *, init: bool) -> dict[str, Any]:
-    """A create request's body for the sandbox called `name`. It holds no variables: those come with each command."""
+def spec(
+    config: DockerConfig, name: str, given: Mapping[str, str], *, init: bool, checked: bool = False
+) -> dict[str, Any]:
+    """A create request's body for the sandbox called `name`. It holds no variables: those come with each command.
+
+    `init`: with the engine's init as its first process. `checked`: the image has a health check: it is left out."""
     host: dict[str, Any] = {"NetworkMode": "host", "AutoRemove": False, "RestartPolicy": {"Name": "no"}}
     if init:
         host["Init"] = True
@@ -50,15 +54,17 @@ def spec(config: DockerConfig, name: str, given: Mapping[str, str], *, init: boo
     _, gpus = parse_gpu(config.gpu)
     if gpus:
         host["DeviceRequests"] = [{"Driver": "", "Count": gpus, "Capabilities": [["gpu"]]}]
-    return {
+    body = {
         "Image": config.image,
         "Entrypoint": ["/bin/sh"],
         "Cmd": ["-c", _IDLE, "vf-idle", str(config.timeout or 0)],
         "WorkingDir": config.workdir,
         "Labels": {**config.labels, **mark(name, given)},
-        "Healthcheck": {"Test": ["NONE"]},
         "StopSignal": "SIGTERM",
         # Its programs had their time before it is removed; some engines give it to containers once more.
         "StopTimeout": 0,
         "HostConfig": host,
     }
+    if checked:
+        body["Healthcheck"] = {"Test": ["NONE"]}
+    return body

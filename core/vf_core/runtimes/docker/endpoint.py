@@ -24,12 +24,12 @@ _TCP_PORT, _TLS_PORT = 2375, 2376
 _CONNECT_TIMEOUT = 2.0
 
 GROUP_HINT = (
-    "your user may not use it: join its group (sudo usermod -aG docker $USER, then log in again), "
+    "your user may not use it: join its group with sudo usermod -aG docker $USER and log in again, "
     "or set DOCKER_HOST to an engine of your own, such as rootless Docker or Podman"
 )
 START_HINT = (
-    "start it (sudo systemctl start docker, or podman system service --time=0), or set DOCKER_HOST "
-    "to an engine that runs"
+    "start it, as sudo systemctl start docker or podman system service --time=0 do, "
+    "or set DOCKER_HOST to an engine that runs"
 )
 
 

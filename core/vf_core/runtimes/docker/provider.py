@@ -54,7 +54,8 @@ class DockerProvider(Provider):
 
     def delete_command(self, id: str) -> str:
         """See `Provider.delete_command`."""
-        client = "podman --remote --url" if "podman" in self.account else "docker --host"
+        podman = self._engine.is_podman or "podman" in self.account
+        client = "podman --remote --url" if podman else "docker --host"
         host = self.account
         if not host.startswith(UNIX):
             host = f"tcp://{host.partition('://')[2]}"

@@ -25,7 +25,7 @@ from vf_core.runtimes.docker import container, files, images, last_resort, reach
 from vf_core.runtimes.docker.client import Engine, EngineError
 from vf_core.runtimes.docker.command import EXIT_KILLED, LostError
 from vf_core.runtimes.docker.config import DockerConfig
-from vf_core.runtimes.docker.endpoint import resolve
+from vf_core.runtimes.docker.endpoint import Endpoint, resolve
 from vf_core.runtimes.docker.shell import ROOT, Shell
 from vf_core.runtimes.lifecycle import Observer, State
 from vf_core.runtimes.output import Capture
@@ -39,14 +39,16 @@ _NOTHING_MADE = "the engine refused to make it, or was never reached"
 
 @dataclass(eq=False, slots=True)
 class Handle:
-    """What is known of one container. `name` is its own; `unsure`: since when it may exist although the engine did
-    not say so (0: it does not); `live`: since when it is there, in Unix seconds."""
+    """What is known of one container. `name` is its own, `user` and `checked` (for health) its image's. `unsure`:
+    since when it may exist although the engine did not say so (0: it does not), `started`: when it was
+    started, in Unix seconds."""
 
     name: str
     engine: Engine | None = None
     user: str = ""
+    checked: bool = False
     unsure: float = 0.0
-    live: float = 0.0
+    started: float = 0.0
     shell: Shell | None = None
 
 
@@ -69,6 +71,7 @@ class DockerRuntime(Runtime):
         observer: Observer | None = None,
     ) -> None:
         super().__init__(config, name=name, labels=labels, observer=observer)
+        self._endpoint: Endpoint | None = None
 
     def info(self) -> dict[str, Any]:
         """See `Runtime.info`: the record's format knows these fields only."""
@@ -76,9 +79,17 @@ class DockerRuntime(Runtime):
 
     @property
     def account(self) -> str:
-        """The engine by its address; the one that would be used as long as none was asked."""
-        engine = self._box.handle.engine
-        return engine.account if engine is not None else resolve().account
+        """The engine by its address; empty when none is to be found."""
+        try:
+            return self._resolved().account
+        except SandboxError:
+            return ""
+
+    def _resolved(self) -> Endpoint:
+        """Found once: an engine that the ledger names is the one that is asked, also after a restart."""
+        if self._endpoint is None:
+            self._endpoint = resolve()
+        return self._endpoint
 
     # ------------------------------------------------------------------ lifecycle
 
@@ -88,10 +99,13 @@ class DockerRuntime(Runtime):
     async def _admit(self, box: Box[Handle]) -> None:
         with _plain():
             handle = box.handle
-            handle.engine = engine = Engine(resolve())
+            handle.engine = engine = Engine(self._resolved())
             box.life.remark(f"docker engine {engine.account}")
             image = await images.ensure(engine, self.config.image, self.config.pull, box.life.remark)
-            handle.user = str((image.get("Config") or {}).get("User") or "")
+            box.life.remark(f"docker engine {engine.account}")
+            described = image.get("Config") or {}
+            handle.user = str(described.get("User") or "")
+            handle.checked = bool(described.get("Healthcheck"))
 
     async def _create(self, box: Box[Handle]) -> None:
         with _plain():
@@ -107,11 +121,10 @@ class DockerRuntime(Runtime):
                 await self._make(box, init=False)
                 _WITHOUT_INIT.add(engine.account)
             await self._settle_in(box)
-            box.handle.live = time.time()
 
     async def _make(self, box: Box[Handle], *, init: bool) -> None:
         handle, engine = box.handle, _engine(box)
-        spec = container.spec(self.config, box.name, self.labels, init=init)
+        spec = container.spec(self.config, box.name, self.labels, init=init, checked=handle.checked)
         handle.unsure = _now()
         try:
             id = await engine.create(handle.name, spec)
@@ -126,6 +139,7 @@ class DockerRuntime(Runtime):
         handle.unsure = 0.0
         box.identify(id)
         handle.shell = Shell(engine, id, self.config.workdir, self._spawn)
+        handle.started = time.time()
         await engine.start(id)
 
     async def _look_for(self, handle: Handle, engine: Engine) -> str:
@@ -317,7 +331,7 @@ class DockerRuntime(Runtime):
                 yield
         except LostError as e:
             why = e.message
-            if self.config.timeout and time.time() - box.handle.live >= self.config.timeout:
+            if self.config.timeout and time.time() - box.handle.started >= self.config.timeout:
                 why = f"its lifetime of {self.config.timeout} s ended ({why})"
             if box is self._box:
                 self._lost(why)
