@@ -42,7 +42,7 @@ async def test_the_count_is_typed_and_results_come_with_their_proofs() -> None:
         await ended(w)
         assert [sorted(keys) for keys, _ in source.took] == [["box-0", "box-1", "box-2"]]
         assert source.took[0][1] == ()
-        await shows(w, "docker: no such container vf-0")
+        await shows(w, "docker: no such")
         for word in ("GONE", "SURVIVED", "UNKNOWN"):
             assert word in screen_text(w)
         assert "1 GONE, 1 SURVIVED, 1 UNKNOWN" in w.app.base.said

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
@@ -18,10 +18,11 @@ from vf_core.errors import ConfigError
 from vf_core.link.base import Link
 from vf_tui import clipboard, glyphs, theme
 from vf_tui.acting import Acting
-from vf_tui.actions import BY_ID, CLEANUP, EVENTS, FOCUS, RUN, RUNS, SANDBOXES, SCOPES
+from vf_tui.actions import BY_ID, CLEANUP, RUN, RUNS
 from vf_tui.bridge import Bridge
 from vf_tui.cleaning import Cleaning
 from vf_tui.cli import UNCONFIRMED
+from vf_tui.going import Going
 from vf_tui.guard import BURST_SECONDS
 from vf_tui.inventory_source import InventorySource
 from vf_tui.keymap import load_keymap
@@ -30,21 +31,15 @@ from vf_tui.plain import summary
 from vf_tui.runs_source import RunsSource
 from vf_tui.screens.base import BaseScreen
 from vf_tui.screens.confirm import Dialog
-from vf_tui.screens.factory import make_screen
 from vf_tui.screens.help import HelpScreen
 from vf_tui.screens.palette import PaletteScreen
 from vf_tui.terminal import Terminal
 from vf_tui.terminal_app import TerminalApp
-from vf_tui.widgets.tight import TightDisplay
-
-if TYPE_CHECKING:
-    from vf_tui.screens.focus import FocusScreen
-    from vf_tui.screens.run import RunScreen
 
 FPS, SLOW_FPS = 10.0, 4.0
 
 
-class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
+class VfTuiApp(Going, inherit_bindings=False):
     """Shows one run at a time over `link`, or the list of runs when there is none.
 
     `embedded`: the engine lives in this process and ends with it. `terminal`: the real one, when there is one.
@@ -80,7 +75,6 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
         self.farewell = ""
         self._first_link = link
         self._pulse = asyncio.Event()
-        self._history: list[str] = []
         self._was_live = False
         self._last_key = self._last_burst = float("-inf")
         self._keys_shown = 0.0
@@ -225,14 +219,6 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
         elif self.cleaning.left and base.SCOPE != CLEANUP:
             base.mention(f"{self.cleaning.left}: press {self.keymap.first('go.sandboxes')} twice", "warn")
 
-    @property
-    def base(self) -> BaseScreen:
-        """The screen below any dialog."""
-        for screen in reversed(self.screen_stack):
-            if isinstance(screen, BaseScreen):
-                return screen
-        return self._screen(RUNS)
-
     def hidden(self, ids: Iterable[str]) -> int:
         """How many of `ids` the list's filter hides."""
         return self._run_screen().view.hidden(ids)
@@ -319,96 +305,6 @@ class VfTuiApp(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
         copied = clipboard.copy(text, state_dir() / "copies", terminal=self.terminal is not None)
         self.tell_terminal(copied.sequence)
         self.base.say(copied.message)
-
-    # -- going about
-
-    def _screen(self, name: str) -> BaseScreen:
-        if not self.is_screen_installed(name):
-            self.install_screen(make_screen(name), name)
-        return cast("BaseScreen", self.get_screen(name))
-
-    def _run_screen(self) -> RunScreen:
-        return cast("RunScreen", self._screen(RUN))
-
-    def _bases(self) -> list[BaseScreen]:
-        return [self._screen(n) for n in SCOPES if self.is_screen_installed(n)]
-
-    def go(self, name: str, *, remember: bool = True) -> None:
-        """Put a screen on top."""
-        now = self.base.SCOPE if any(isinstance(s, BaseScreen) for s in self.screen_stack) else ""
-        if name == now:
-            return
-        screen = self._screen(name)
-        if now:
-            if remember:
-                self._history = [*self._history[-8:], now]
-            self.switch_screen(name)
-        else:
-            self.push_screen(name)
-        self.call_after_refresh(screen.refresh_all)
-
-    def go_run(self, remark: str) -> None:
-        """To the run, saying why."""
-        self.go(RUN)
-        self.call_after_refresh(self._screen(RUN).say, remark, "warn")
-
-    def do_app_back(self) -> None:
-        """Escape."""
-        if self.base.back():
-            return
-        if self._history:
-            self.go(self._history.pop(), remember=False)
-        elif self.base.SCOPE in (FOCUS, SANDBOXES, EVENTS, CLEANUP) and self.bridge is not None:
-            self.go(RUN, remember=False)
-        elif self.base.SCOPE != RUNS:
-            self.go(RUNS, remember=False)
-
-    def do_go_runs(self) -> None:
-        """The runs."""
-        self.go(RUNS)
-
-    def do_go_run(self) -> None:
-        """The open run."""
-        self.go(RUN)
-
-    def do_go_sandboxes(self) -> None:
-        """Its sandboxes; from there, or without a run, all there are. Both are one place for `esc`."""
-        now = self.base.SCOPE
-        there = CLEANUP if self.bridge is None or now == SANDBOXES else SANDBOXES
-        self.go(there, remember=now not in (SANDBOXES, CLEANUP))
-
-    do_view_boxes = do_go_sandboxes
-
-    def do_go_events(self) -> None:
-        """Its events."""
-        self.go(EVENTS)
-
-    def do_go_focus(self) -> None:
-        """The rollout under the cursor."""
-        self._focus_on_target(None)
-
-    def do_open_output(self) -> None:
-        """What its program wrote."""
-        self._focus_on_target("output")
-
-    def do_open_details(self) -> None:
-        """Its sandbox."""
-        self._focus_on_target("sandbox")
-
-    def do_open_raw(self) -> None:
-        """Its trace."""
-        self._focus_on_target("trace")
-
-    def _focus_on_target(self, tab: str | None) -> None:
-        id = self.base.current_id()
-        if id:
-            self.focus_on(id, tab)
-
-    def focus_on(self, id: str, tab: str | None = None) -> None:
-        """Look at one rollout."""
-        screen = cast("FocusScreen", self._screen(FOCUS))
-        screen.look_at(id, tab)
-        self.go(FOCUS)
 
     # -- leaving
 
