@@ -77,6 +77,13 @@ def test_an_idle_timeout_is_checked_and_never_sent_for_a_vm():
     assert config(vm=False, idle_timeout=61).idle_minutes == 2
 
 
+def test_a_resolved_config_is_one():
+    for options in ({}, {"timeout": 600}, {"timeout": 600, "idle_timeout": 60}):
+        resolved = config(**options)
+        assert config(**resolved.model_dump()) == resolved
+    assert config(timeout=600).idle_timeout == 600
+
+
 def test_resources_labels_and_place():
     made = request(
         cpu=4,

@@ -13,8 +13,10 @@ from vf_core.runtimes.remote import MAX_LIFETIME, MIN_LIFETIME, ImageConfig, par
 
 Label = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
-# Labels of ours on each sandbox; the provider takes 50 in all.
-_MAX_LABELS = 40
+# Seconds of inactivity that are allowed where nothing is said.
+_IDLE = 3600.0
+# Each sandbox has a dozen of ours besides.
+_MAX_LABELS = 30
 
 
 class PrimeConfig(ImageConfig):
@@ -22,8 +24,8 @@ class PrimeConfig(ImageConfig):
 
     `timeout`: its hard lifetime, in seconds, after which the provider ends it whatever happens; sent in whole
     minutes, rounded up. `idle_timeout`: seconds of inactivity after which it ends, sent in whole minutes, rounded
-    up, and for containers only: the provider refuses it for VMs, and SDK 0.5.1 makes nothing but VMs. Left alone it
-    is never above `timeout`.
+    up, and for containers only: the provider refuses it for VMs, and SDK 0.5.1 makes nothing but VMs. It must
+    not be above `timeout`, and left alone never is.
 
     `vm`: a micro-VM instead of a container. `creates_per_min` paces creation, over all processes of this host.
     `labels` are added to ours. What the installed SDK cannot ask for is refused in `validate_here`.
@@ -39,12 +41,14 @@ class PrimeConfig(ImageConfig):
     guaranteed: bool = False
     labels: tuple[Label, ...] = Field((), max_length=_MAX_LABELS)
     timeout: float = Field(MAX_LIFETIME, ge=MIN_LIFETIME, le=MAX_LIFETIME)
-    idle_timeout: float = Field(3600, ge=60)
+    idle_timeout: float = Field(
+        default_factory=lambda others: min(_IDLE, others.get("timeout", _IDLE)), ge=MIN_LIFETIME
+    )
     creates_per_min: float | None = Field(None, gt=0)
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if "idle_timeout" in self.model_fields_set and self.idle_timeout > self.timeout:
+        if self.idle_timeout > self.timeout:
             raise ValueError(
                 f"idle_timeout = {self.idle_timeout:g} is above timeout = {self.timeout:g} (both in seconds)"
             )
@@ -66,7 +70,7 @@ class PrimeConfig(ImageConfig):
     @property
     def idle_minutes(self) -> int | None:
         """The idle timeout as it is sent; None: it is not."""
-        return None if self.vm else math.ceil(min(self.idle_timeout, self.timeout) / 60)
+        return None if self.vm else math.ceil(self.idle_timeout / 60)
 
     def validate_here(self) -> None:
         """See `RuntimeConfig.validate_here`: the SDK, credentials, and options that the SDK would drop."""
