@@ -31,6 +31,7 @@ CALL: Final = 20.0
 LOOK: Final = 10.0
 CREATE: Final = 120.0
 START: Final = 120.0
+EXEC: Final = 60.0
 REMOVE: Final = 30.0
 LIST: Final = 30.0
 _REMOVE_PAUSES: Final = (0.2, 0.5, 1.0, 2.0)
@@ -282,7 +283,7 @@ class Engine:
         async with self._client() as docker:
             try:
                 try:
-                    async with asyncio.timeout(START):
+                    async with asyncio.timeout(EXEC):
                         container = docker.containers.container(id)
                         made = await container.exec(
                             list(argv), environment=dict(env), workdir=workdir, user=user, stdin=stdin
@@ -290,7 +291,7 @@ class Engine:
                         stream = made.start(detach=False)
                         await stream.__aenter__()
                 except Exception as e:
-                    raise self.failure("start a command in a container", e, START) from e
+                    raise self.failure("start a command in a container", e, EXEC) from e
                 yield made, stream
             finally:
                 if stream is not None:

@@ -23,6 +23,8 @@ ROOT: Final = "0"
 GRACE: Final = 2.0
 # What ends a command inside may take longer than its grace, on a busy machine.
 _KILL_PATIENCE: Final = 30.0
+# How long a stop waits for programs beyond their grace: the container's removal ends them as well.
+_PATIENCE: Final = 4.0
 # For output that was on its way when its command was ended.
 _DRAIN: Final = 2.0
 
@@ -57,11 +59,14 @@ class Shell:
         task.add_done_callback(lambda _: self._running.pop(mark, None))
         try:
             await asyncio.wait({task}, timeout=timeout)
-        finally:
-            ended = not task.done()
-            if ended:
-                await asyncio.shield(self._spawn(self._end(mark, command, task), "end command in"))
-        return (EXIT_TIMED_OUT, True) if ended else (task.result(), False)
+        except asyncio.CancelledError:
+            # Whatever comes of its end, the caller was cancelled.
+            await self._shielded_end(mark, command, task, raises=False)
+            raise
+        if not task.done():
+            await self._shielded_end(mark, command, task, raises=True)
+            return EXIT_TIMED_OUT, True
+        return task.result(), False
 
     async def collect(
         self,
@@ -96,15 +101,30 @@ class Shell:
             return
         hurry = asyncio.create_task(forced.wait())
         kills = [self._spawn(self._kill(mark, GRACE), "end programs in") for mark in running]
+        waiting = asyncio.ensure_future(asyncio.wait(kills))
         try:
-            waiting = asyncio.ensure_future(asyncio.wait(kills))
-            await asyncio.wait([waiting, hurry], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                [waiting, hurry], return_when=asyncio.FIRST_COMPLETED, timeout=GRACE + _PATIENCE
+            )
             if not hurry.done():
                 await asyncio.wait(running.values(), timeout=_DRAIN)
         finally:
             hurry.cancel()
+            waiting.cancel()
 
     # ------------------------------------------------------------------ ending
+
+    async def _shielded_end(
+        self, mark: str, command: Command, task: asyncio.Task[int], *, raises: bool
+    ) -> None:
+        """End a command; that goes on in the background when the caller is cancelled (again)."""
+        ending = self._spawn(self._end(mark, command, task), "end command in")
+        try:
+            await asyncio.shield(ending)
+        except SandboxError as e:
+            if raises:
+                raise
+            log.warning("container %s: a cancelled command was not ended: %s", self._container[:12], e)
 
     async def _end(self, mark: str, command: Command, task: asyncio.Task[int]) -> None:
         """End a command, which may not have begun yet."""
@@ -112,9 +132,13 @@ class Shell:
         try:
             await asyncio.wait({began, task}, return_when=asyncio.FIRST_COMPLETED)
             command.being_ended = True
-            if not task.done() and not await self._kill(mark, GRACE):
-                log.warning("container %s: some processes of a command are still there", self._container[:12])
-            await asyncio.wait({task}, timeout=_DRAIN)
+            for grace in (GRACE, 0.0, 0.0):
+                if task.done():
+                    return
+                if not await self._kill(mark, grace):
+                    log.warning("container %s: a command's processes are still there", self._container[:12])
+                # A command whose engine had yet to run it was not seen.
+                await asyncio.wait({task}, timeout=_DRAIN)
         finally:
             began.cancel()
             task.cancel()
