@@ -19,7 +19,7 @@ from doubles.upstream import Provider
 from vf_core.config.interception import PrimeTunnelConfig
 from vf_core.errors import ConfigError, TunnelError
 from vf_core.interception import InterceptionServer, Session, Upstream
-from vf_core.interception.tunnel import Pace, check_here, make_tunnel, prime
+from vf_core.interception.tunnel import Pace, check_here, make_tunnel, prime, prime_main
 from vf_core.interception.tunnel.prime import PrimeTunnel
 
 QUICK = Pace(check=5.0, one=2.0, pause=0.05, watch=0.2, wait=0.3)
@@ -261,3 +261,16 @@ def test_what_is_missing_is_one_line(setup: Setup, monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "prime_tunnel", None)
     with pytest.raises(ConfigError, match=r"prime-tunnel.*vf-tui\[tunnel\]"):
         check_here(PrimeTunnelConfig())
+
+
+def test_what_the_tunnel_program_complained_of() -> None:
+    """Its log has colours, times and places."""
+    news = (
+        "\x1b[1;34m2026-01-01 10:00:00.000 [I] [client/control.go:172] [abc] [t1] start proxy success\x1b[0m"
+    )
+    trouble = (
+        "\x1b[1;33m2026-01-01 10:00:01.000 [W] [service.go:318] [abc] connect to server error: EOF\x1b[0m"
+    )
+    assert prime_main.complaint([news, trouble, news]) == "connect to server error: EOF"
+    for lines in ([], [news], ["not a log line"]):
+        assert prime_main.complaint(lines) == "it said nothing of why"

@@ -153,3 +153,25 @@ async def test_a_cut_is_what_rollouts_failed_of_and_the_next_ones_wait(tmp_path:
     assert "harness" in first["errors"][0]["message"]
     assert first["calls"][0]["error"]["type"] == "TunnelError"
     assert kit.of(ev.AttemptFinished)[-1].outcome == "completed"
+
+
+async def test_an_outage_that_the_agent_got_over_is_not_what_it_failed_of(
+    tmp_path: Path, relay: Relay
+) -> None:
+    """It asked again afterwards, and failed of something else."""
+    asks = f"{ASK}\nuntil [ -e {tmp_path}/back ]; do sleep 0.02; done\n{ASK}\nexit 7"
+    async with (
+        Provider() as provider,
+        engine_kit(config(relay, tmp_path, asks, client__base_url=provider.base_url)) as (kit, run),
+    ):
+        await kit.until(lambda: kit.of(ev.ModelCallFinished))
+        relay.kill()
+        await kit.until(lambda: "is cut" in logs(kit, "warning"))
+        await relay.start()
+        await kit.until(lambda: "is back" in logs(kit, "info"))
+        (tmp_path / "back").touch()
+        await run
+    (record,) = kit.records()
+    assert len(record["calls"]) == 2
+    assert [error["type"] for error in record["errors"]] == ["HarnessError"]
+    assert "exit 7" in record["errors"][0]["message"]

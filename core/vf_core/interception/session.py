@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +59,8 @@ class Session:
     `error` is the latest model call's failure while no later call succeeded: the harness only saw an HTTP error.
     `refused` is the name of the limit or `@stop` hook that ended the run, else None. `emit_live` says that somebody
     watches: token deltas are emitted only then. Without `hosted_tools` the provider's own tools (web search, …) are
-    taken out of requests: for a sandbox that must not reach the network.
+    taken out of requests: for a sandbox that must not reach the network. `heard` is when the harness asked last
+    (monotonic), `cut` what stands between it and here while it waits.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Session:
         self.refused: str | None = None
         self.closed = False
         self.cut: TunnelError | None = None
+        self.heard = time.monotonic()
         self.tools = ToolWatch()
         self._calls = 0
         self._under_way: dict[bytes, Exchange] = {}
@@ -127,6 +130,7 @@ class Session:
         `digest` is that of its bytes. Raises `Refusal`.
         """
         self.cut = None
+        self.heard = time.monotonic()
         waiting = self._under_way.get(digest)
         if waiting is not None:
             waiting.join(responder)

@@ -303,7 +303,7 @@ class Attempt:
                     self._sink(output),
                 )
             meaning = harness.exit_meaning(result.exit_code)
-            cut = await self._cut_off(meaning, started)
+            cut = await self._cut_off(meaning, session)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -317,11 +317,11 @@ class Attempt:
         self._exited(result.exit_code, meaning, time.monotonic() - started)
         self._judge(result, meaning, session, cut)
 
-    async def _cut_off(self, meaning: ExitMeaning, started: float) -> TunnelError | None:
-        """What may have kept a program that failed from its model, if something did."""
+    async def _cut_off(self, meaning: ExitMeaning, session: Session) -> TunnelError | None:
+        """What kept a program that failed from asking its model again, if something did."""
         if meaning.kind != "failed" or self.stop_reason is not None:
             return None
-        return await self.context.server.failure(self.runtime.is_local, started)
+        return await self.context.server.failure(self.runtime.is_local, session.heard)
 
     def _judge(
         self, result: ProgramResult, meaning: ExitMeaning, session: Session, cut: TunnelError | None
@@ -329,7 +329,7 @@ class Attempt:
         """What the program's end means for the rollout. The cause that was seen here goes before its exit code."""
         if self.stop_reason is not None or self.trace.stop_condition is not None:
             return
-        if session.error is not None:
+        if session.error is not None and cut is None:
             raise session.error
         if meaning.kind == "failed":
             detail = (result.stderr or result.stdout).strip()[-_OUTPUT_TAIL:] or "it printed nothing"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -23,6 +24,8 @@ _LOOK = 0.25
 _REVIVALS = 3
 _ASK_SECONDS = 4.0
 _OVER = ("expired", "terminated")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_LOG = re.compile(r"[-0-9]+ [:.0-9]+ \[([A-Z])\] (?:\[[^\]]*\] ?)*(.*)")
 
 
 def say(what: str, **more: Any) -> None:
@@ -136,7 +139,7 @@ class Holder:
         raise TunnelGoneError("the service ended the tunnel")
 
     def _why(self) -> str:
-        said = (self.tunnel.recent_output or ["it said nothing"])[-1]
+        said = complaint(self.tunnel.recent_output)
         if self.tunnel.is_gone:
             return f"the service ended it: {said}"
         return "it does not answer" if self.tunnel.is_running else f"the tunnel program ended: {said}"
@@ -176,6 +179,12 @@ class Holder:
             known = await client.get_tunnel(self._id)
             found |= {self._id} if known is not None and alive(known) else set()
         return sorted(found)
+
+
+def complaint(lines: list[str]) -> str:
+    """The last thing of frpc's log that is not just news: without colours, time and place."""
+    found = (_LOG.fullmatch(_COLOUR.sub("", line)) for line in reversed(lines))
+    return next((line[2] for line in found if line is not None and line[1] in "EW"), "it said nothing of why")
 
 
 def alive(registration: Any) -> bool:
