@@ -17,6 +17,7 @@ from vf_core.errors import HarnessError, RolloutError, SandboxError, TaskError, 
 from vf_core.events import types as ev
 from vf_core.harnesses.base import ExitMeaning, ModelContext
 from vf_core.rollout.context import Result, RolloutSpec, RunContext
+from vf_core.rollout.limits import program_seconds, stage_seconds
 from vf_core.runtimes import make_runtime
 from vf_core.runtimes.base import ProgramResult, Runtime
 from vf_core.runtimes.lifecycle import State, Transition
@@ -38,8 +39,6 @@ _CANCEL_PATIENCE = 1.5
 _OUTPUT_TAIL = 2_000
 _KILLED = 128 + 9
 _LIVE_CHUNK = 4_000
-# Seconds of a sandbox's lifetime that are kept for what comes after its program.
-_LIFETIME_RESERVE = 120.0
 
 
 class Attempt:
@@ -242,24 +241,7 @@ class Attempt:
             span.end = time.time()
 
     def _seconds(self, stage: str) -> float | None:
-        """The limit of a stage: the config's, else the task's own."""
-        own = getattr(self.context.config.env.agent.timeout, stage)
-        if own is not None:
-            return float(own)
-        theirs = getattr(self.spec.task.data.timeout, "harness" if stage == "rollout" else stage)
-        return None if theirs is None else float(theirs)
-
-    def _rollout_seconds(self) -> float | None:
-        """The limit of the program: its own, or what is left of the sandbox's lifetime when that ends first.
-
-        Some of that is kept for finalize and scoring, so that the rollout ends well instead of being cut off.
-        """
-        seconds, lifetime = self._seconds("rollout"), self.runtime.config.lifetime
-        if lifetime is None:
-            return seconds
-        left = lifetime - (time.time() - (self.trace.timing.boot.end or time.time()))
-        capped = float(max(1, int(left - min(_LIFETIME_RESERVE, 0.1 * lifetime))))
-        return capped if seconds is None else min(seconds, capped)
+        return stage_seconds(self.context.config.env.agent.timeout, self.spec.task.data, stage)
 
     async def _run_program(self) -> None:
         from vf_core.interception import Limits, Session
@@ -284,7 +266,8 @@ class Attempt:
             hosted_tools=getattr(self.runtime.config, "network_access", True) is not False,
         )
         secret = context.server.register(session)
-        seconds = self._rollout_seconds()
+        live_since = self.trace.timing.boot.end or time.time()
+        seconds = program_seconds(self._seconds("rollout"), self.runtime.config.lifetime, live_since)
         self._emit(ev.ProgramStarted, program=harness.config.id)
         started = time.monotonic()
         output = context.run_dir.open_output(self.spec.id, self.number)
