@@ -164,6 +164,18 @@ async def test_a_provider_that_is_not_there_was_asked_for_nothing(monkeypatch, t
     assert "never asked" in box.proof
 
 
+async def test_a_provider_that_does_not_answer_is_waited_for_once(double):
+    double.faults.add(OPERATIONS["list"], "hang", seconds=60, times=-1)
+    boxes = [runtime(f"b{n}", pace=replace(QUICK, call=0.3)) for n in range(50)]
+    results = await asyncio.wait_for(
+        asyncio.gather(*(box.start() for box in boxes), return_exceptions=True), 20
+    )
+    assert {str(e) for e in results} == {"Prime cannot be asked for a sandbox: no answer within 0.3 s"}
+    assert double.faults.count(OPERATIONS["list"]) == 1
+    double.faults.clear()
+    await asyncio.gather(*(box.stop_confirmed() for box in boxes))
+
+
 async def test_rate_limits_are_waited_out(double):
     double.faults.add(OPERATIONS["create"], "status", status=429, times=2)
     box = runtime()

@@ -176,7 +176,7 @@ async def test_one_stuck_delete_delays_nobody(double):
     boxes = [runtime(f"b{n}", pace=replace(QUICK, delete=60)) for n in range(5)]
     await asyncio.gather(*(box.start() for box in boxes))
     double.faults.add(f"{DELETE}{boxes[0].sandbox_id}", "hang", seconds=60, times=-1)
-    stuck = asyncio.ensure_future(boxes[0].stop_confirmed(timeout=3))
+    stuck = asyncio.ensure_future(boxes[0].stop_confirmed(timeout=2))
     await asyncio.gather(*(box.stop_confirmed() for box in boxes[1:]))
     assert not stuck.done()
     with pytest.raises(SandboxUnconfirmedError, match="b0"):

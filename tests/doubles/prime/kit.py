@@ -47,6 +47,7 @@ QUICK = replace(
     liveness=1.0,
     retry_delays=(0.02, 0.05, 0.1),
     gap=0.02,
+    grace=0.6,
 )
 
 OPERATIONS = {

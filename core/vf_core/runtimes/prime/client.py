@@ -36,6 +36,7 @@ PER_PAGE: Final = 100
 _MAX_PAGES: Final = 1000
 # The SDK keeps 100 connections: calls of one sort must not take those of the others.
 _AT_ONCE: Final = {"create": 32, "read": 24, "delete": 32}
+_CHECKED_FOR: Final = 60.0
 _CLOSE_TIMEOUT: Final = 5.0
 
 
@@ -59,7 +60,7 @@ class Client:
         self._gates = {name: asyncio.Semaphore(n) for name, n in _AT_ONCE.items()}
         self._board = Board(self._ask_many, self.snapshot)
         self._checked = -math.inf
-        self._check: asyncio.Lock = asyncio.Lock()
+        self._checking: asyncio.Task[dict[str, Any]] | None = None
 
     @property
     def account(self) -> str:
@@ -74,11 +75,19 @@ class Client:
     # ------------------------------------------------------------------ the control plane
 
     async def check(self) -> None:
-        """The provider is there and lets us list, as after a create that goes wrong. Asked once a minute."""
-        async with self._check:
-            if time.monotonic() - self._checked < 60:
-                return
-            await self._page(1, (labels.MARK,), per_page=1)
+        """The provider is there and lets us list, as after a create that goes wrong. Asked once a minute, and by
+        one for all who come meanwhile."""
+        if time.monotonic() - self._checked < _CHECKED_FOR:
+            return
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(
+                self._page(1, (labels.MARK,), per_page=1), name="check Prime"
+            )
+            self._checking.add_done_callback(self._seen)
+        await asyncio.shield(self._checking)
+
+    def _seen(self, checking: asyncio.Task[dict[str, Any]]) -> None:
+        if not checking.cancelled() and checking.exception() is None:
             self._checked = time.monotonic()
 
     def doubt(self) -> None:

@@ -108,6 +108,7 @@ while [ "$n" -gt 0 ]; do
   sleep 0.1 2>/dev/null || sleep 1
   n=$((n - 1))
 done
+exit 1
 """
 
 
@@ -207,7 +208,7 @@ def end(place: Place, kill: Sequence[str]) -> str:
 
 
 def ask(directories: Sequence[str], grace: float) -> str:
-    """Ask programs to end, and wait for that up to `grace` seconds."""
+    """Ask programs to end, and wait for that up to `grace` seconds: exit 0 when all have."""
     return shlex.join(["sh", "-c", _ASK, "vf-ask", str(round(grace * 10)), *directories])
 
 

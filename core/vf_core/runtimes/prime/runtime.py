@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 from vf_core.errors import ConfigError, SandboxError
-from vf_core.runtimes import guest, labels
+from vf_core.runtimes import guest
 from vf_core.runtimes.base import RUN_LIMIT, TAIL_LIMIT, OutputSink, ProgramResult, Runtime
 from vf_core.runtimes.box import Answer, Box
 from vf_core.runtimes.lifecycle import Observer
@@ -25,13 +23,12 @@ from vf_core.runtimes.prime.config import PrimeConfig
 from vf_core.runtimes.prime.jobs import Job, Spawn
 from vf_core.runtimes.prime.pace import PACE, Pace
 from vf_core.runtimes.prime.reconcile import Claim
+from vf_core.runtimes.prime.request import create_request, is_loopback
 from vf_core.runtimes.prime.sdk import CallError
 from vf_core.runtimes.prime.shell import Shell
-from vf_core.runtimes.remote import parse_gpu
 
 # Of a config, what a trace record's `runtime` has no field for.
 _NOT_IN_RECORDS = frozenset({"timeout"})
-
 
 # How long a sandbox may take to be told that its programs shall end, in seconds.
 _ASKING = 3.0
@@ -144,7 +141,9 @@ class PrimeRuntime(Runtime):
     async def _claim(self, box: Box[Handle], client: Client) -> None:
         claim = box.handle.claim
         try:
-            sandbox = await client.create(self._request(box), claim.sent)
+            sandbox = await client.create(
+                create_request(self.config, box.name, self.labels, claim.key), claim.sent
+            )
         except CallError as e:
             client.doubt()
             claim.failed(e, client.pace.settle)
@@ -155,34 +154,6 @@ class PrimeRuntime(Runtime):
         claim.answered(sandbox.id)
         box.identify(sandbox.id)
         box.handle.image_cached = not sandbox.pending_image_build_id
-
-    def _request(self, box: Box[Handle]) -> Any:
-        config = self.config
-        gpu_type, gpu_count = parse_gpu(config.gpu)
-        wanted = {
-            "idle_timeout_minutes": config.idle_minutes,
-            "gpu_type": gpu_type,
-            "region": config.region,
-            "vm": config.vm,
-            "guaranteed": config.guaranteed or None,
-            "network_access": config.network_access,
-        }
-        known = sdk.request_fields()
-        try:
-            return sdk.load().CreateSandboxRequest(
-                name=box.name,
-                docker_image=config.image,
-                labels=[*labels.encode_list(self.labels), *config.labels],
-                cpu_cores=config.cpu,
-                memory_gb=config.memory,
-                disk_size_gb=config.disk,
-                gpu_count=gpu_count,
-                timeout_minutes=config.timeout_minutes,
-                idempotency_key=box.handle.claim.key,
-                **{key: value for key, value in wanted.items() if value is not None and key in known},
-            )
-        except ValueError as e:
-            raise CallError("refused", f"the SDK refuses the request: {e}") from e
 
     async def _boot(self, box: Box[Handle]) -> None:
         handle = box.handle
@@ -225,8 +196,10 @@ class PrimeRuntime(Runtime):
         text = commands.ask([job.place.directory for job in jobs], grace)
         try:
             async with asyncio.timeout(grace + _ASKING):
-                await shell.once(text, wait=grace, parse=lambda executed: None)
+                ended = await shell.once(text, wait=grace, parse=lambda executed: executed.exit_code == 0)
         except (CallError, TimeoutError):
+            return
+        if not ended:
             return
         ends = [asyncio.ensure_future(job.over()) for job in jobs]
         _, late = await asyncio.wait(ends, timeout=grace / 2)
@@ -369,8 +342,7 @@ class PrimeRuntime(Runtime):
 
     def host_url(self, url: str) -> str:
         """See `Runtime.host_url`: any address but this host's own loopback. Raises `SandboxError` for that."""
-        host = urlsplit(url).hostname or ""
-        if _is_loopback(host):
+        if is_loopback(url):
             raise SandboxError(
                 f"{url} is this host's own address: no prime sandbox reaches it",
                 hint="give runs with remote sandboxes a tunnel: [env.interception] tunnel",
@@ -401,11 +373,3 @@ async def _first(task: asyncio.Task[Any], event: asyncio.Event, spawn: Spawn) ->
         await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         waiter.cancel()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
-    return address.is_loopback or address.is_unspecified
