@@ -73,6 +73,20 @@ def test_a_remote_runtime_without_a_way_in_is_refused(
             make_plan(config(None, tmp_path, "true", env__interception=way))
 
 
+def test_a_sandbox_without_network_is_doubted(tmp_path: Path, relay: Relay) -> None:
+    plan = make_plan(config(relay, tmp_path, "true", env__agent__runtime__network_access=False))
+    assert any("network_access = false" in warning for warning in plan.warnings)
+    assert not make_plan(config(relay, tmp_path, "true")).warnings
+
+
+def test_a_provider_that_cannot_be_asked_is_refused_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "line\nbreak")
+    with pytest.raises(ConfigError, match="line break"):
+        make_plan(script_config(tmp_path, ["true"]))
+
+
 async def test_a_local_runtime_opens_no_tunnel(tmp_path: Path, relay: Relay) -> None:
     relay.kill()
     for kind in ("subprocess",):

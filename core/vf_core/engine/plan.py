@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from vf_core.errors import ConfigError, VfError
 from vf_core.eval_config import EvalConfig
 from vf_core.harnesses.base import Harness
-from vf_core.interception.reach import check_reach
+from vf_core.interception.reach import check_reach, doubts
 from vf_core.plugins import load_class
 from vf_core.rollout import RolloutSpec
 from vf_core.tasks import Task
@@ -41,7 +41,6 @@ def make_plan(config: EvalConfig) -> Plan:
     harness: Harness[Any] = load_class("harness", env.agent.harness.id)(env.agent.harness)
     harness.validate()
     check_runtime(config)
-    check_reach(config)
     taskset = load_class("taskset", env.taskset.id)(env.taskset)
     try:
         tasks = list(taskset.select(config.num_tasks, config.shuffle, config.seed))
@@ -66,16 +65,18 @@ def make_plan(config: EvalConfig) -> Plan:
         for position, task in enumerate(tasks)
         for sample in range(config.num_rollouts)
     ]
-    return Plan(config, harness, specs, (*_unmet(tasks, config), *_capped(tasks, config)))
+    return Plan(config, harness, specs, (*_unmet(tasks, config), *_capped(tasks, config), *doubts(config)))
 
 
 def check_runtime(config: EvalConfig) -> None:
-    """Raises `ConfigError` for what this machine or the installed SDK cannot do with the chosen runtime."""
+    """Raises `ConfigError` for what this machine or the installed SDK cannot do with the chosen runtime, and for a
+    runtime that has no way to this machine."""
     try:
         config.env.agent.runtime.validate_here()
     except ConfigError as e:
         key = ".".join(filter(None, ("env.agent.runtime", e.key)))
         raise ConfigError(e.message, file=e.file, key=key, hint=e.hint) from e
+    check_reach(config)
 
 
 def _capped(tasks: list[Task[Any, Any, Any]], config: EvalConfig) -> tuple[str, ...]:

@@ -10,14 +10,16 @@ from vf_core.eval_config import EvalConfig
 from vf_core.events import types as ev
 from vf_core.interception.server import NO_TUNNEL, InterceptionServer
 from vf_core.interception.tunnel import PACE, check_here, make_tunnel
+from vf_core.interception.upstream import Upstream
 from vf_core.runtimes import runtime_is_local
 
 KEY = "env.interception.tunnel"
 
 
 def check_reach(config: EvalConfig) -> None:
-    """Refuse, before anything is created, remote sandboxes without a way to this host, or with one that this machine
-    cannot open. Raises `ConfigError`."""
+    """Refuse, before anything is created, a model provider whose address cannot be used, and remote sandboxes without
+    a way to this host, or with one that this machine cannot open. Raises `ConfigError`."""
+    Upstream.from_settings(config.client)
     kind = config.env.agent.runtime.type
     way = _way(config)
     if way is not None:
@@ -28,6 +30,17 @@ def check_reach(config: EvalConfig) -> None:
             key=KEY,
             hint=NO_TUNNEL,
         )
+
+
+def doubts(config: EvalConfig) -> tuple[str, ...]:
+    """What of the config can hardly be meant."""
+    runtime = config.env.agent.runtime
+    if runtime_is_local(runtime.type) or getattr(runtime, "network_access", True):
+        return ()
+    return (
+        f"network_access = false: nothing leaves a {runtime.type} sandbox then, its model calls included, unless the "
+        "provider lets them",
+    )
 
 
 def make_server(config: EvalConfig, *, run: str, publish: Callable[[ev.Event], None]) -> InterceptionServer:

@@ -113,7 +113,8 @@ class Tunnel(ABC):
             await self._close()
             raise
         self._up.set()
-        self._say("info", f"sandboxes reach this host at {self._url} ({self.kind} tunnel)")
+        plain = ", not encrypted" if self._url.startswith("http:") else ""
+        self._say("info", f"sandboxes reach this host at {self._url} ({self.kind} tunnel{plain})")
         self._watching = asyncio.create_task(self._watch(), name=f"{self.kind} tunnel")
 
     async def close(self) -> None:
