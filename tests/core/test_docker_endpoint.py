@@ -262,7 +262,13 @@ async def test_a_pull_tells_how_far_it_is_and_is_shared(monkeypatch):
         monkeypatch.setenv("DOCKER_HOST", engine.url)
         lines = "".join(json.dumps(report) + "\n" for report in _REPORTS).encode()
         engine.on(r"^GET .*/images/", engine_proxy.status(404, "no such image"), times=3)
-        engine.on(r"^POST .*/images/create", engine_proxy.says(lines))
+
+        async def once_all_wait(exchange):
+            while engine.asked(r"^GET .*/images/") < 3:
+                await asyncio.sleep(0.01)
+            await exchange.answer(200, lines)
+
+        engine.on(r"^POST .*/images/create", once_all_wait)
         boxes = [docker_box(run, f"pull-{n}", image=image, pull="missing") for n in range(3)]
         moves = [watched(box) for box in boxes]
         await asyncio.gather(*(box.start() for box in boxes))

@@ -16,7 +16,7 @@ from doubles.engine_proxy import EngineProxy, status
 from doubles.lifecycle_contract import watched
 from doubles.sandbox_commands import Output, long_sleep, sh
 from vf_core.errors import SandboxError, SandboxUnconfirmedError
-from vf_core.runtimes.docker import client
+from vf_core.runtimes.docker import client, command
 from vf_core.runtimes.docker.provider import DockerProvider
 from vf_core.runtimes.docker.runtime import DockerRuntime
 from vf_core.runtimes.lifecycle import State
@@ -36,6 +36,12 @@ def engine(monkeypatch):
     with EngineProxy() as proxy:
         monkeypatch.setenv("DOCKER_HOST", proxy.url)
         yield proxy
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """The engine is given less time to notice the end of a container."""
+    monkeypatch.setattr(command, "_NOTICE", 0.3)
 
 
 @pytest.fixture
@@ -331,7 +337,7 @@ async def test_r17_a_container_that_is_killed_by_hand(engine, run):
     await box.stop_confirmed()
 
 
-async def test_r17_a_program_that_ends_with_137_by_itself(engine, run):
+async def test_r17_a_program_that_ends_with_137_by_itself(engine, run, soon):
     async with live(docker_box(run)) as box:
         for command in ("exit 137", "kill -9 $$", "kill -9 $PPID; sleep 5"):
             result = await box.run_program(sh(command), on_output=Output())
@@ -339,7 +345,7 @@ async def test_r17_a_program_that_ends_with_137_by_itself(engine, run):
         assert box.state is State.LIVE
 
 
-async def test_r16_output_that_stops_without_an_end(engine, run):
+async def test_r16_output_that_stops_without_an_end(engine, run, soon):
     """The program ended, and its engine does not pass that on."""
     box = docker_box(run)
     await box.start()
@@ -351,7 +357,7 @@ async def test_r16_output_that_stops_without_an_end(engine, run):
     await box.stop_confirmed()
 
 
-async def test_r16_an_engine_that_falls_silent(engine, run, monkeypatch):
+async def test_r16_an_engine_that_falls_silent(engine, run, soon, monkeypatch):
     monkeypatch.setattr(client, "LOOK", 0.3)
     box = docker_box(run)
     await box.start()
@@ -367,13 +373,38 @@ async def test_r16_an_engine_that_falls_silent(engine, run, monkeypatch):
     await box.stop_confirmed()
 
 
+async def test_a_cancelled_caller_stays_cancelled_whatever_the_engine_does(engine, run):
+    """T11."""
+    box = docker_box(run)
+    await box.start()
+    output = Output()
+    running = asyncio.ensure_future(box.run_program(sh("echo up; sleep 600"), on_output=output))
+    await asyncio.wait_for(output.came.wait(), 20)
+    engine.on(r"^POST .*/exec", status(500, "not now"))
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 20)
+    engine.clear()
+    await box.stop_confirmed()
+
+
+async def test_a_time_limit_that_cannot_be_enforced_is_an_error(engine, run):
+    box = docker_box(run)
+    await box.start()
+    engine.on(r"^POST .*/exec", status(500, "not now"))
+    with pytest.raises(SandboxError, match="not now"):
+        await box.run(["sleep", "600"], timeout=0.5)
+    engine.clear()
+    await box.stop_confirmed()
+
+
 async def test_r16_a_silent_program_is_not_lost(engine, run):
     async with live(docker_box(run)) as box:
         box._box.handle.engine.silence = 0.1
         assert (await box.run(sh("sleep 1; echo well"))).stdout == "well\n"
 
 
-async def test_r16_output_that_breaks_off(engine, run):
+async def test_r16_output_that_breaks_off(engine, run, soon):
     box = docker_box(run)
     await box.start()
     engine.on(EXEC, engine_proxy.cuts(after=300), times=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -88,6 +89,36 @@ async def test_limits_and_labels(run):
             "disk": 3,
         }
         assert box.account == engine_url().replace("tcp://", "http://")
+
+
+async def test_a_gpu_that_is_not_there_is_an_error(run):
+    """Some engines ignore the request; others refuse it."""
+    box = docker_box(run, gpu="1")
+    with pytest.raises(SandboxError, match=r"no GPU|device driver"):
+        await box.start()
+    await box.stop_confirmed()
+
+
+@pytest.mark.parametrize(("names", "fits"), [(b"NVIDIA A100-SXM4-80GB\n", True), (b"Tesla T4\n", False)])
+async def test_another_gpu_than_the_one_asked_for_is_an_error(run, monkeypatch, names, fits):
+    async with live(docker_box(run)) as box:
+        engine, shell = box._box.handle.engine, box._box.handle.shell
+
+        async def inspect(id):
+            return {"HostConfig": {"DeviceRequests": [{"Count": 1}]}}
+
+        async def collect(argv, **options):
+            return 0, names, ""
+
+        with monkeypatch.context() as patched:
+            patched.setattr(engine, "inspect", inspect)
+            patched.setattr(shell, "collect", collect)
+            with (
+                contextlib.nullcontext()
+                if fits
+                else pytest.raises(SandboxError, match="another GPU than A100")
+            ):
+                await box._check_gpu(box._box, "A100:1", shell)
 
 
 @pytest.mark.parametrize("workdir", ["/app", "/deep/er/place", "/with space/$(touch x)`touch x`;'q"])

@@ -190,7 +190,8 @@ class EngineProxy:
         assert task
         self._tasks.add(task)
         try:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            # Cancelled by `stop` only, which waits for it.
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 await self._exchange(reader, writer)
         finally:
             self._tasks.discard(task)
