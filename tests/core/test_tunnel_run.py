@@ -189,3 +189,24 @@ async def test_an_outage_that_the_agent_got_over_is_not_what_it_failed_of(
     assert len(record["calls"]) == 2
     assert [error["type"] for error in record["errors"]] == ["HarnessError"]
     assert "exit 7" in record["errors"][0]["message"]
+
+
+async def test_a_dead_tunnel_does_not_burn_all_rollouts(tmp_path: Path, relay: Relay) -> None:
+    """Launching pauses after a few, and goes on at once when the tunnel is back."""
+    settings = {"max_concurrent": 1, "num_rollouts": 12}
+    script = f"touch {tmp_path}/begun; until [ -e {tmp_path}/go ]; do sleep 0.02; done"
+    async with engine_kit(config(relay, tmp_path, script, **settings)) as (kit, run):
+        kit.engine.viewers(1)
+        await kit.until(lambda: kit.of(ev.ProgramStarted))
+        relay.kill()
+        await kit.until(lambda: "is cut" in logs(kit, "warning"))
+        (tmp_path / "go").touch()
+        await kit.until(lambda: kit.state.paused)
+        assert "the tunnel failed 5 times in a row" in logs(kit, "error")
+        await relay.start()
+        await kit.until(lambda: not kit.state.paused)
+        kit.engine.viewers(0)
+        assert await asyncio.wait_for(run, 30) == 3
+    outcomes = [e.outcome for e in kit.of(ev.AttemptFinished)]
+    assert outcomes.count("error") == 5
+    assert outcomes.count("completed") == 7

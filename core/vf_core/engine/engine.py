@@ -23,6 +23,7 @@ from vf_core.events.command import Reply
 from vf_core.events.state import RunState
 from vf_core.interception.reach import make_server
 from vf_core.rollout import Attempt, Result, RunContext
+from vf_core.rollout.context import TUNNEL
 from vf_core.runs.layout import RunDir
 from vf_core.sandboxes.ledger import Ledger
 from vf_core.sandboxes.owners import Owner
@@ -60,7 +61,12 @@ class Engine:
         self._wake = asyncio.Event()
         self._door = Commands(self)
         self._results = Results(TraceWriter(run_dir.traces), self.publish, self.cannot_write)
-        self._server = make_server(config, run=run_dir.run_id, publish=self.publish)
+        self._server = make_server(
+            config,
+            run=run_dir.run_id,
+            publish=self.publish,
+            works=lambda: self.launching.used("", TUNNEL, ""),
+        )
         self._context = self._make_context()
 
     # ------------------------------------------------------------------ what links talk to

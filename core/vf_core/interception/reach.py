@@ -43,8 +43,15 @@ def doubts(config: EvalConfig) -> tuple[str, ...]:
     )
 
 
-def make_server(config: EvalConfig, *, run: str, publish: Callable[[ev.Event], None]) -> InterceptionServer:
-    """The run's server, not started, with the tunnel that its sandboxes need; what happens to that is published."""
+def make_server(
+    config: EvalConfig,
+    *,
+    run: str,
+    publish: Callable[[ev.Event], None],
+    works: Callable[[], None] | None = None,
+) -> InterceptionServer:
+    """The run's server, not started, with the tunnel that its sandboxes need; what happens to that is published, and
+    `works` is called each time that it is back."""
     way = _way(config)
     if way is None:
         return InterceptionServer(config.client)
@@ -52,7 +59,9 @@ def make_server(config: EvalConfig, *, run: str, publish: Callable[[ev.Event], N
     def say(level: str, message: str) -> None:
         publish(ev.Log(level=level, message=message[: ev.MESSAGE_LIMIT]))
 
-    return InterceptionServer(config.client, tunnel=make_tunnel(way, run=run, say=say, pace=PACE))
+    tunnel = make_tunnel(way, run=run, say=say, pace=PACE)
+    tunnel.on_back = works
+    return InterceptionServer(config.client, tunnel=tunnel)
 
 
 def _way(config: EvalConfig) -> TunnelConfig | None:

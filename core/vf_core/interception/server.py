@@ -134,10 +134,12 @@ class InterceptionServer:
             return self.base_url
         return f"{self._way().url}/v1"
 
-    async def reachable(self, is_local: bool) -> None:
-        """Wait, for a bounded time, until there is a way in. Raises `TunnelError`."""
-        if not self._is_near(is_local):
-            await self._way().ready()
+    async def reachable(self, is_local: bool) -> bool:
+        """Wait, for a bounded time, until there is a way in; whether that is a tunnel. Raises `TunnelError`."""
+        if self._is_near(is_local):
+            return False
+        await self._way().ready()
+        return True
 
     async def failure(self, is_local: bool, since: float) -> TunnelError | None:
         """What cut a harness off from here at any moment since `since` (monotonic clock); None: nothing did."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from vf_core.errors import HarnessError, RolloutError, SandboxError, TaskError, TunnelError, boundary
 from vf_core.events import types as ev
 from vf_core.harnesses.base import ExitMeaning, ModelContext
-from vf_core.rollout.context import Result, RolloutSpec, RunContext
+from vf_core.rollout.context import TUNNEL, Result, RolloutSpec, RunContext
 from vf_core.rollout.limits import program_seconds, stage_seconds
 from vf_core.runtimes import make_runtime
 from vf_core.runtimes.base import ProgramResult, Runtime
@@ -199,7 +199,7 @@ class Attempt:
 
     async def _boot(self) -> None:
         kind = f"sandbox provider {self.runtime.kind}"
-        await self.context.server.reachable(self.runtime.is_local)
+        await self._find_way()
         try:
             await self.runtime.start()
         except SandboxError as e:
@@ -208,6 +208,17 @@ class Attempt:
             raise
         self.context.used(self.spec.id, kind, "")
         await self._check_reach()
+
+    async def _find_way(self) -> None:
+        """Wait for the tunnel, where one is needed: without it the sandbox would be made in vain."""
+        try:
+            by_tunnel = await self.context.server.reachable(self.runtime.is_local)
+        except TunnelError as e:
+            if self.stop_reason is None:
+                self.context.used(self.spec.id, TUNNEL, e.message)
+            raise
+        if by_tunnel:
+            self.context.used(self.spec.id, TUNNEL, "")
 
     @property
     def _endpoint(self) -> str:

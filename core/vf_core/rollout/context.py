@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from vf_core.interception import InterceptionServer
     from vf_core.runs.layout import RunDir
 
+TUNNEL = "the tunnel"
+"""What rollouts use, in the words of `RunContext.used`, to be reached from here."""
+
 
 @dataclass(frozen=True, slots=True)
 class RolloutSpec:

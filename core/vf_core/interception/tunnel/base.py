@@ -61,6 +61,7 @@ class Tunnel(ABC):
         self.config = config
         self.pace = pace
         self.on_cut: Callable[[TunnelError], None] | None = None
+        self.on_back: Callable[[], None] | None = None
         self._say = say or _unheard
         self._door: Door | None = None
         self._url = ""
@@ -241,6 +242,8 @@ class Tunnel(ABC):
         self._up.set()
         which = f"a new {self.kind} tunnel is open" if changed else f"the {self.kind} tunnel is back"
         self._say("info", f"{which} after {seconds:.0f} s: {url}")
+        if self.on_back is not None:
+            self.on_back()
 
     def _cut_now(self) -> TunnelError:
         if self._outages and self._outages[-1].ended is None:
