@@ -29,7 +29,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(ModalRuntime, "create_deadline", 0.7)
     monkeypatch.setattr(ModalRuntime, "late_deadline", 0.3)
     monkeypatch.setattr(ModalRuntime, "doubt_period", 0.3)
-    monkeypatch.setattr(account, "TERMINATE", 0.9)
+    monkeypatch.setattr(account, "TERMINATE", 0.6)
     monkeypatch.setattr(account, "CALL", 1.0)
     monkeypatch.setattr(account, "TRIES", 2)
 
@@ -298,7 +298,7 @@ async def test_a_hang_ends_at_the_deadline_as_unknown(double, box, op):
     """T08."""
     double.faults.add(op, "hang", seconds=30, times=-1)
     with pytest.raises(SandboxUnconfirmedError):
-        await asyncio.wait_for(box.stop_confirmed(timeout=1.5), 15)
+        await asyncio.wait_for(box.stop_confirmed(timeout=1), 15)
     assert box.state is State.UNKNOWN
     double.faults.clear()
     await box.stop_confirmed()

@@ -12,7 +12,7 @@ import pytest
 from doubles.modal import kit
 from vf_core.runtimes.lifecycle import State
 
-MANY = 120
+MANY = 100
 
 
 @pytest.fixture

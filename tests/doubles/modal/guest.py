@@ -273,9 +273,9 @@ def _remove(path: Path, *, recursive: bool) -> None:
         path.rmdir()
 
 
-def kill_marked(ids: frozenset[str]) -> int:
-    """Kill every host process of these sandboxes, whatever session it made for itself; how many there were."""
-    wanted = {f"{MARK}={id}".encode() for id in ids}
+def kill_marked(marks: frozenset[str]) -> int:
+    """Kill every host process with one of these marks, whatever session it made for itself; how many there were."""
+    wanted = {f"{MARK}={mark}".encode() for mark in marks}
     killed = 0
     for place in os.listdir("/proc"):
         if not place.isdigit() or int(place) == os.getpid():

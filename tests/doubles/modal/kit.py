@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -19,9 +20,22 @@ def forget_client() -> None:
     _Client._set_env_client(None)
 
 
+@contextmanager
+def _quick_retries() -> Iterator[None]:
+    """The SDK tries as often as ever, with less time in between."""
+    from modal._grpc_client import _DEFAULT_RETRY
+
+    before = (_DEFAULT_RETRY.base_delay, _DEFAULT_RETRY.max_delay)
+    for name, value in (("base_delay", 0.01), ("max_delay", 0.04)):
+        object.__setattr__(_DEFAULT_RETRY, name, value)
+    yield
+    for name, value in zip(("base_delay", "max_delay"), before, strict=True):
+        object.__setattr__(_DEFAULT_RETRY, name, value)
+
+
 def serving(monkeypatch: pytest.MonkeyPatch, **options: Any) -> Iterator[ModalDouble]:
     """A double, to be used by a fixture."""
-    with ModalDouble(**options) as double:
+    with ModalDouble(**options) as double, _quick_retries():
         for name, value in double.env.items():
             monkeypatch.setenv(name, value)
         forget_client()

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -74,8 +75,13 @@ class World:
         self.execs: dict[str, Exec] = {}
         self.keys: dict[str, str] = {}
         self._numbers = itertools.count(1)
+        self._token = secrets.token_hex(6)
         self._ending: set[str] = set()
         self._sweeping: asyncio.Task[None] | None = None
+
+    def _mark(self, id: str) -> str:
+        """Tells a sandbox's processes on this host, where other doubles may run."""
+        return f"{self._token}-{id}"
 
     # ------------------------------------------------------------------ what is there
 
@@ -148,7 +154,7 @@ class World:
             created=time.time() + n * 1e-4,
             definition=definition,
             root=root,
-            env={**_variables(root), MARK: id, **env},
+            env={**_variables(root), MARK: self._mark(id), **env},
         )
         self.sandboxes[id] = self.tasks[sandbox.task] = sandbox
         if key:
@@ -206,9 +212,10 @@ class World:
         """Processes that left their group; looked for once for all sandboxes that end about now."""
         while self._ending:
             await asyncio.sleep(0.02)
-            ids, self._ending = frozenset(self._ending), set()
+            ids, self._ending = self._ending, set()
+            marks = frozenset(map(self._mark, ids))
             for _ in range(20):
-                if not await asyncio.to_thread(kill_marked, ids):
+                if not await asyncio.to_thread(kill_marked, marks):
                     break
             for id in ids:
                 await asyncio.to_thread(shutil.rmtree, self.sandboxes[id].root, ignore_errors=True)

@@ -234,16 +234,16 @@ class Programs(Runtime):
             log.info("sandbox %s: %s", box.name, sdk.say(e))
             return False
         if answer.gone:
-            self._lose(box, answer.text)
+            self._lose(box, answer.text, ended=True)
         return True
 
-    def _lose(self, box: Box[Any], why: str) -> None:
+    def _lose(self, box: Box[Any], why: str, *, ended: bool = False) -> None:
         if box is self._box:
             self._lost(why)
+        limits = f"timeout {self.config.timeout} s, idle_timeout {self.config.idle_timeout} s, memory "
         raise SandboxError(
             f"sandbox {box.name} ({box.id}) was lost: {why}",
-            hint=f"its limits: timeout {self.config.timeout} s, idle_timeout {self.config.idle_timeout} s, "
-            f"memory {self.config.memory} GB",
+            hint=f"its limits: {limits}{self.config.memory:g} GB" if ended and self.config.memory else None,
         )
 
     async def _end_of_lost(self, box: Box[Any], command: Command) -> int:
@@ -267,7 +267,7 @@ class Programs(Runtime):
             self._lose(box, e.message)
         else:
             if answer.gone:
-                self._lose(box, answer.text)
+                self._lose(box, answer.text, ended=True)
 
     # ------------------------------------------------------------------ ending commands
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 from typing import Any, ClassVar
 
@@ -76,4 +77,5 @@ class ModalProvider(Provider):
     def delete_command(self, id: str) -> str:
         """See `Provider.delete_command`. Modal's command line stops containers, whose ids are others, so this is its
         SDK's call."""
-        return f"python3 -c {shlex.quote(f'import modal; modal.Sandbox.from_id({id!r}).terminate()')}"
+        call = f"import modal; modal.Sandbox.from_id({json.dumps(id)}).terminate()"
+        return f"python3 -c {shlex.quote(call)}"
