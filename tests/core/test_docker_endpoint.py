@@ -209,6 +209,14 @@ async def test_a_stopped_engine(monkeypatch, tmp_path):
             await DockerProvider().listed()
 
 
+async def test_an_engine_that_is_not_there_over_the_network(monkeypatch, tmp_path):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{unused.getsockname()[1]}")
+        with pytest.raises(SandboxError, match=r"docker engine http://127.*: Connection refused"):
+            await DockerProvider().listed()
+
+
 @pytest.mark.parametrize("code", [401, 403])
 async def test_an_engine_that_refuses(monkeypatch, code):
     need_engine()

@@ -19,7 +19,7 @@ from doubles.sandbox_commands import Output, long_sleep, sh
 from vf_core.errors import SandboxError
 from vf_core.harnesses.bash.harness import BashHarness
 from vf_core.harnesses.program.assemble import program_source
-from vf_core.runtimes.docker import reach
+from vf_core.runtimes.docker import container, reach
 from vf_core.runtimes.docker.provider import DockerProvider
 from vf_core.runtimes.lifecycle import State
 
@@ -273,6 +273,24 @@ async def test_r28_whether_a_program_reaches_this_host(run, image):
         await server.wait_closed()
         with pytest.raises(SandboxError, match=r"cannot reach http://127.*refused.*rootless"):
             await box.check_reach(url)
+
+
+async def test_r28_a_loopback_of_its_own(run, monkeypatch):
+    """As on Docker Desktop and some rootless engines."""
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/health"
+    made = container.spec
+
+    def apart(*args, **options):
+        body = made(*args, **options)
+        body["HostConfig"]["NetworkMode"] = "none"
+        return body
+
+    monkeypatch.setattr(container, "spec", apart)
+    async with live(docker_box(run, image=python_image())) as box:
+        with pytest.raises(SandboxError, match=r"cannot reach http://127.*env\.interception\.tunnel"):
+            await box.check_reach(url)
+    server.close()
 
 
 def test_r28_nothing_to_ask_with_is_no_failure():

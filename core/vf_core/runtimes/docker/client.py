@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -130,7 +131,7 @@ class Engine:
         cause = _connect_error(e)
         if cause is not None:
             return EngineError(
-                f"{where} cannot be reached to {what}: {cause.strerror or cause}",
+                f"{where} cannot be reached to {what}: {os.strerror(cause.errno) if cause.errno else cause}",
                 sent=False,
                 hint=endpoints.advice(cause),
             )
