@@ -13,7 +13,9 @@ from vf_tui.screens.confirm import Dialog
 
 
 def words(dialog: Dialog) -> str:
-    return "\n".join(str(line) for line in dialog.content())
+    assert isinstance(dialog, EndDialog)
+    named = ["".join(text for text, _ in line) for line in dialog.listed()]
+    return "\n".join([str(dialog.heading()), *map(str, dialog.content()), *named])
 
 
 async def open_on_all(w: Watching) -> EndDialog:
@@ -135,7 +137,7 @@ async def test_without_marks_it_is_the_one_under_the_cursor() -> None:
         screen_of(w).rows.move_to("box-1")
         await w.press("x")
         dialog = await w.dialog()
-        assert "Delete the leftover" in dialog._heading
+        assert "Delete the leftover" in words(dialog)
         await w.press("1", "y")
         await ended(w)
         assert source.took == [(("box-1",), ())]
@@ -175,7 +177,7 @@ async def test_a_claim_names_the_owner_and_what_is_not_known() -> None:
         dialog = await w.dialog()
         assert isinstance(dialog, ClaimDialog)
         for part in ("host farm-7, pid 4242", "made 1 h ago", "which cannot be asked from devbox", "RUNNING"):
-            assert part in words(dialog)
+            assert part in " ".join(words(dialog).split())
         await w.press("y")
         assert dialog.is_current
         await w.press("1", "y")

@@ -49,6 +49,11 @@ class Cleaning:
         """Something is under way, and its age is shown."""
         return self.asking or bool(self.ending)
 
+    @property
+    def has_news(self) -> bool:
+        """Something has changed that nobody has taken note of."""
+        return self._news
+
     def take_news(self) -> bool:
         """Something has changed since the last call."""
         news, self._news = self._news, False

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 FRESH_SECONDS = 60.0
 """Coming back to an inventory older than this asks the providers again."""
+PACE = 0.25
+"""Seconds between two looks at all rows."""
 REPORTS = 8
 """A screen has one line for the providers' answers for so many of its own."""
 
@@ -39,6 +41,7 @@ class CleanupScreen(BaseScreen):
     def __init__(self) -> None:
         super().__init__()
         self._shown: list[Item] = []
+        self._drawn = float("-inf")
 
     def body(self) -> Iterable[Widget]:
         """Answers of the providers, titles, rows, details, filter."""
@@ -77,18 +80,22 @@ class CleanupScreen(BaseScreen):
     @property
     def ticking(self) -> bool:
         """See `BaseScreen`."""
-        return self.cleaning.busy
+        return self.cleaning.busy or self.cleaning.has_news
 
     # -- drawing
 
     def flush(self, changed: AbstractSet[str] | None, now: float) -> None:
         """See `BaseScreen`."""
-        if changed is not None and not self.cleaning.take_news() and not self.cleaning.busy:
-            return
         now, view = self.tui.clock(), self.view
+        if changed is not None:
+            if self.cleaning.busy:
+                self._head(now)
+            # Results may come by the hundred: the rows follow when the pace allows.
+            if abs(now - self._drawn) < PACE or not self.cleaning.take_news():
+                return
+        self._drawn = now
         self._shown = view.shown()
-        self.query_one("#count", Banner).show(self._count(now))
-        self.query_one("#reports", Reports).show(self.cleaning, now, max(1, self.app.size.height // REPORTS))
+        self._head(now)
         self.query_one("#titles", Titles).update_lines()
         self.rows.empty_text = self._empty()
         shown, minute = self._shown, int(now // 5)
@@ -97,6 +104,10 @@ class CleanupScreen(BaseScreen):
             lambda n, cells: boxes.row(shown[n], view, cells, now),
         )
         self._details(now)
+
+    def _head(self, now: float) -> None:
+        self.query_one("#count", Banner).show(self._count(now))
+        self.query_one("#reports", Reports).show(self.cleaning, now, max(1, self.app.size.height // REPORTS))
 
     def _stamp(self, item: Item, minute: int) -> tuple[object, ...]:
         view = self.view

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
@@ -19,9 +19,11 @@ from vf_tui.inventory_view import InventoryView
 from vf_tui.render import timefmt
 from vf_tui.render.boxes import owner_text, short_id
 from vf_tui.render.commands import command_lines
-from vf_tui.render.line import cut
+from vf_tui.render.line import Line, wrap
 from vf_tui.safe_text import cell
+from vf_tui.screens.base import LOW
 from vf_tui.screens.confirm import CANCEL, CONFIRM, WIDTH, Dialog
+from vf_tui.widgets.log_pane import LogPane
 
 if TYPE_CHECKING:
     from vf_core.sandboxes.items import Item
@@ -41,7 +43,19 @@ class EndDialog(Dialog):
         self.final: tuple[str, ...] = ()
         self._hidden = hidden
         self._typed = ""
+        self._drawn: list[str] | None = None
         super().__init__(self._question(), [(CANCEL, "Cancel", "n"), (CONFIRM, self._verb(), "y")])
+
+    def compose(self) -> ComposeResult:
+        """As `Dialog`, with a list that costs no more for thousands of sandboxes than for a few."""
+        with Vertical(id="dialog"):
+            yield Static("", id="title", markup=False)
+            yield Static("", id="text", markup=False)
+            ids = LogPane(id="ids")
+            ids.can_focus = ids.following = False
+            yield ids
+            yield Static("", id="remark", markup=False)
+            yield from self.buttons()
 
     def confirmed(self) -> tuple[str, ...]:
         """The keys that were confirmed; empty before."""
@@ -68,22 +82,28 @@ class EndDialog(Dialog):
             return f"Delete the leftover {short_id(self.items[0])}?"
         return f"Delete {len(self.keys)} leftover sandboxes?"
 
-    def content(self) -> list[Content]:
-        """What is to be typed, what is to be known, and every sandbox by its id."""
+    def heading(self) -> Content:
+        """The question, and what is to be typed."""
+        question = Content(cell(self._question()))
         if not self.keys:
-            return []
-        out = [self._field(), *(Content(line) for line in self._facts())]
-        out.append(
-            Content.styled(
-                "Each owner is looked at again first; then the provider must prove the end.", "dim"
-            )
-        )
-        return out + [self._named(item) for item in self.items]
-
-    def _field(self) -> Content:
+            return question
         tail = ", then y" if self._typed == str(len(self.keys)) else ""
         field = Content.assemble((self._typed or " ", "reverse"))
-        return Content.assemble(f"Type {len(self.keys)} to confirm: ", field, tail)
+        typed = Content.assemble(
+            (f"Type {len(self.keys)} to confirm: ", "not bold"), field, (tail, "not bold")
+        )
+        return Content("\n").join([question, typed])
+
+    def content(self) -> list[Content]:
+        """What is to be known."""
+        if not self.keys:
+            return []
+        note = "Owners are looked at again first; then each end must be proven."
+        return [*(Content(line) for line in self._facts()), Content.styled(note, "dim")]
+
+    def listed(self) -> list[Line]:
+        """Every sandbox by its id."""
+        return [self._named(item) for item in self.items]
 
     def _facts(self) -> list[str]:
         kinds: dict[str, int] = {}
@@ -97,20 +117,26 @@ class EndDialog(Dialog):
             out.append(f"{self._hidden} of them {'is' if self._hidden == 1 else 'are'} hidden by the filter")
         return out
 
-    def _named(self, item: Item) -> Content:
-        room = max(10, min(WIDTH, self.app.size.width) - 8)
-        name = cut(cell(item.id or item.name, 80), max(14, room // 2))
-        rest = cell(f"{item.kind}{glyphs.between()}{item.owner_proof or owner_text(item)}", 200)
-        return Content.assemble("  ", (name, "bold"), "  ", (cut(rest, room - len(name)), "dim"))
+    def _named(self, item: Item) -> Line:
+        what = cell(f"{item.kind}{glyphs.between()}{item.owner_proof or owner_text(item)}", 200)
+        return ((cell(item.id or item.name, 80), "strong"), ("  ", ""), (what, "dim"))
 
     def draw(self) -> None:
         """See `Dialog`."""
-        self._heading = self._question()
-        super().draw()
+        self.query_one("#title", Static).update(self.heading())
+        if self._drawn == self.keys:
+            return
+        self._drawn = list(self.keys)
+        self.query_one("#text", Static).update(Content("\n").join(self.content()))
+        lines, pane = self.listed(), self.query_one(LogPane)
+        pane.wrapping = False
+        height = self.app.size.height
+        self.set_class(height < LOW, "-low")
+        pane.styles.height = min(len(lines), max(2, height // (5 if height < LOW else 3)))
+        pane.set_lines(lines)
         button = self.query_one("#answer-1", Button)
         button.label = Content.assemble(("y", "bold"), " ", self._verb())
         button.disabled = not self.keys
-        self.set_class(True, "-grave")
 
     # -- when things change underneath
 
@@ -120,7 +146,7 @@ class EndDialog(Dialog):
 
     def look_again(self) -> bool:
         """Whether what is on the screen still holds; what does not is left out and asked anew."""
-        left = [key for key in self.keys if not self.eligible(key)]
+        left = {key for key in self.keys if not self.eligible(key)}
         if not left:
             return True
         self.keys = [key for key in self.keys if key not in left]
@@ -130,19 +156,16 @@ class EndDialog(Dialog):
         self.guard.again()
         one = len(left) == 1
         rest = "Type the number again." if self.keys else "Nothing is left to do."
-        self.remark(
-            f"{len(left)} {'is' if one else 'are'} no leftover{'' if one else 's'} any more: left out. {rest}"
-        )
+        what = f"{len(left)} {'is' if one else 'are'} no leftover{'' if one else 's'} any more"
+        self.remark(f"{what}: left out. {rest}")
         return False
 
     # -- input
 
     def other_key(self, event: events.Key) -> None:
-        """Digits of the number, or the answer's key."""
-        body = self.query_one("#body", VerticalScroll)
+        """Digits of the number, the list's window, or the answer's key."""
         if event.key in ("pagedown", "pageup"):
-            step = max(1, body.size.height - 1)
-            body.scroll_relative(y=step if event.key == "pagedown" else -step, animate=False)
+            self.query_one(LogPane).action_page(1 if event.key == "pagedown" else -1)
         elif event.key == "backspace":
             self._typed = self._typed[:-1]
             self.draw()
@@ -177,32 +200,35 @@ class ClaimDialog(EndDialog):
         return item is not None and not self.view.why_no_claim(item)
 
     def _question(self) -> str:
-        return f"Claim and delete {short_id(self.items[0])}?" if self.keys else "Nothing is left to delete"
+        return f"Claim and delete {short_id(self.items[0])}?" if self.items else "Nothing is left to delete"
 
     def _verb(self) -> str:
         return "Claim and delete"
 
     def content(self) -> list[Content]:
+        """What it would do."""
+        text = "If its owner is alive, this ends its rollout. It can't be undone."
+        return [Content.styled(text, "bold")] if self.keys else []
+
+    def listed(self) -> list[Line]:
         """Whose it may be, and what is not known of it."""
-        if not self.keys or not self.items:
+        if not self.items:
             return []
         item, now = self.items[0], self.tui.clock()
-        seen = (
-            "never, as far as is known"
-            if item.created is None
-            else f"made {timefmt.span(now - item.created)} ago"
-        )
-        rows = [
+        made = "" if item.created is None else f"made {timefmt.span(now - item.created)} ago"
+        seen = ", ".join(part for part in (made, item.status) if part) or "never, as far as is known"
+        rows = (
             ("sandbox", f"{item.kind} {item.id or item.name}"),
             ("owner", owner_text(item)),
-            ("last seen", f"{seen}{f', {item.status}' if item.status else ''}"),
+            ("last seen", seen),
             ("not known", item.owner_proof or item.why or "whether its owner is still at work"),
+        )
+        room = max(20, min(WIDTH, self.app.size.width) - 18)
+        return [
+            ((f"{'' if n else name:<10}", "dim"), (piece, "text"))
+            for name, text in rows
+            for n, piece in enumerate(wrap(cell(text, 400), room))
         ]
-        out = [
-            self._field(),
-            Content.styled("If its owner is alive, this ends its rollout. It can't be undone.", "bold"),
-        ]
-        return out + [Content.assemble((f"{name:<10}", "dim"), cell(text, 400)) for name, text in rows]
 
 
 class CommandsSheet(ModalScreen[None], inherit_bindings=False):
@@ -212,29 +238,33 @@ class CommandsSheet(ModalScreen[None], inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,ctrl+c,enter,c", "dismiss", "Close", show=False, id="commands.close"),
         Binding("y,Y", "copy", "Copy", show=False, id="commands.copy"),
-        Binding("down,j", "move(1)", show=False, id="commands.down"),
-        Binding("up,k", "move(-1)", show=False, id="commands.up"),
-        Binding("pagedown,space", "page(1)", show=False, id="commands.page_down"),
-        Binding("pageup", "page(-1)", show=False, id="commands.page_up"),
-        Binding("home,g", "edge(-1)", show=False, id="commands.first"),
-        Binding("end,G", "edge(1)", show=False, id="commands.last"),
     ]
 
     def __init__(self, items: Sequence[Item]) -> None:
         super().__init__()
-        self.text = "\n".join(command_lines(items))
+        self._lines = list(command_lines(items))
         self._count = len(items)
+
+    @property
+    def text(self) -> str:
+        """What `y` copies."""
+        return "\n".join(self._lines)
 
     def compose(self) -> ComposeResult:
         """A scrolling sheet."""
-        what = "leftover" if self._count == 1 else "leftovers"
+        what = f"Dry run: {self._count} leftover{'s' * (self._count != 1)}, nothing is executed"
         with Vertical(id="sheet"):
-            yield Static(
-                Content(f"Dry run: {self._count} {what}, nothing is executed"), id="title", markup=False
-            )
-            with VerticalScroll(id="body", can_focus=False):
-                yield Static(Content(self.text), id="text", markup=False)
+            yield Static(Content(what), id="title", markup=False)
+            pane = LogPane(id="text", max_lines=2 * len(self._lines) + 1)
+            pane.following = False
+            yield pane
             yield Static(Content(f"y copies{glyphs.between()}esc closes"), id="foot", markup=False)
+
+    def on_mount(self) -> None:
+        """The commands, from the first."""
+        pane = self.query_one(LogPane)
+        pane.set_lines([((line, "dim" if line.startswith("#") else "text"),) for line in self._lines])
+        pane.focus()
 
     async def action_dismiss(self, result: None = None) -> None:
         """Close."""
@@ -243,17 +273,3 @@ class CommandsSheet(ModalScreen[None], inherit_bindings=False):
     def action_copy(self) -> None:
         """Copy all commands."""
         cast("VfTuiApp", self.app).copy(self.text)
-
-    def action_move(self, step: int) -> None:
-        """Scroll by a line."""
-        self.query_one("#body", VerticalScroll).scroll_relative(y=step, animate=False)
-
-    def action_page(self, step: int) -> None:
-        """Scroll by a window."""
-        body = self.query_one("#body", VerticalScroll)
-        body.scroll_relative(y=step * max(1, body.size.height - 1), animate=False)
-
-    def action_edge(self, step: int) -> None:
-        """To the first or last line."""
-        body = self.query_one("#body", VerticalScroll)
-        body.scroll_to(y=0 if step < 0 else body.max_scroll_y, animate=False)

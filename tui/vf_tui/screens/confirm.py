@@ -61,9 +61,13 @@ class Dialog(ModalScreen[str], inherit_bindings=False):
             with VerticalScroll(id="body", can_focus=False):
                 yield Static("", id="text", markup=False)
             yield Static("", id="remark", markup=False)
-            with Horizontal(id="answers"):
-                for n, (_, label, key) in enumerate(self._answers):
-                    yield Button(_label(label, key), compact=True, id=f"answer-{n}")
+            yield from self.buttons()
+
+    def buttons(self) -> ComposeResult:
+        """A button for each answer."""
+        with Horizontal(id="answers"):
+            for n, (_, label, key) in enumerate(self._answers):
+                yield Button(_label(label, key), compact=True, id=f"answer-{n}")
 
     def on_mount(self) -> None:
         """Listen only from a moment after now."""
