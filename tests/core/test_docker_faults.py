@@ -388,6 +388,17 @@ async def test_a_cancelled_caller_stays_cancelled_whatever_the_engine_does(engin
     await box.stop_confirmed()
 
 
+async def test_a_program_whose_output_cannot_be_kept_is_ended(engine, run):
+    def full(stream: str, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with live(docker_box(run)) as box:
+        sleep = long_sleep()
+        with pytest.raises(OSError, match="No space left"):
+            await asyncio.wait_for(box.run_program(sh(f"echo up; {sleep}"), on_output=full), 20)
+        assert sleep not in (await box.run(["ps", "-o", "args"])).stdout
+
+
 async def test_a_time_limit_that_cannot_be_enforced_is_an_error(engine, run):
     box = docker_box(run)
     await box.start()
@@ -408,9 +419,11 @@ async def test_r16_output_that_breaks_off(engine, run, soon):
     box = docker_box(run)
     await box.start()
     engine.on(EXEC, engine_proxy.cuts(after=300), times=1)
+    sleep = long_sleep()
     with pytest.raises(SandboxError, match="broke off"):
-        await asyncio.wait_for(box.run(sh(f"yes | head -c 3000; {long_sleep()}")), 20)
+        await asyncio.wait_for(box.run(sh(f"yes | head -c 3000; {sleep}")), 20)
     assert box.state is State.LIVE
+    assert sleep not in (await box.run(["ps", "-o", "args"])).stdout
     await box.stop_confirmed()
 
 

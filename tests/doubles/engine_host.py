@@ -134,7 +134,9 @@ def containers(*labels: str, url: str = "") -> list[dict[str, Any]]:
     """All containers with these labels, as the engine lists them, those that ended too."""
     from urllib.parse import quote
 
-    filters = quote(json.dumps({"label": list(labels)}))
-    status, rows = call("GET", f"/v1.41/containers/json?all=true&filters={filters}", url=url)
+    query = f"all=true&filters={quote(json.dumps({'label': list(labels)}))}"
+    status, rows = call("GET", f"/v1.41/containers/json?{query}", url=url)
+    if status == 500:  # another test has Podman keep a container half made: only its own API lists any then
+        status, rows = call("GET", f"/v4.0.0/libpod/containers/json?{query}", url=url)
     assert status == 200, rows
     return list(rows)

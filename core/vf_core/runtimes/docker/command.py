@@ -60,8 +60,9 @@ class Command:
         self._marks = {name: wrapper.Closing(self._token) for name in _NAMES.values()}
         self._heard = 0
         self.started = asyncio.Event()
-        # Somebody is ending it: that its end goes untold is no riddle.
+        # Somebody is ending it: that its end goes untold is no riddle. `ended`: its shell told its end.
         self.being_ended = False
+        self.ended = False
 
     async def run(self, sink: OutputSink) -> int:
         """Start it and follow it to its end; its exit code, as shells give it.
@@ -89,6 +90,7 @@ class Command:
             said = next((mark.said for mark in self._marks.values() if mark.said is not None), None)
             if said is None:
                 return await self._untold(started)
+            self.ended = True
         if not said.lstrip("-").isdigit():
             raise SandboxError(f"there is no such {said} in the sandbox: {self._workdir}")
         return int(said)

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 from vf_core.errors import SandboxError
 from vf_core.runtimes import guest
 from vf_core.runtimes.base import EXIT_TIMED_OUT, OutputSink
-from vf_core.runtimes.docker.client import Engine
-from vf_core.runtimes.docker.command import Command
+from vf_core.runtimes.docker.client import Engine, EngineError
+from vf_core.runtimes.docker.command import Command, LostError
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,8 @@ class Shell:
         if not task.done():
             await self._shielded_end(mark, command, task, raises=True)
             return EXIT_TIMED_OUT, True
+        if (e := task.exception()) is not None and not command.ended and not _over(e):
+            await self._shielded_end(mark, command, task, raises=False)
         return task.result(), False
 
     async def collect(
@@ -133,12 +135,14 @@ class Shell:
             await asyncio.wait({began, task}, return_when=asyncio.FIRST_COMPLETED)
             command.being_ended = True
             for grace in (GRACE, 0.0, 0.0):
-                if task.done():
+                if command.ended:
                     return
                 if not await self._kill(mark, grace):
                     log.warning("container %s: a command's processes are still there", self._container[:12])
-                # A command whose engine had yet to run it was not seen.
                 await asyncio.wait({task}, timeout=_DRAIN)
+                if task.done():
+                    return
+                # The engine had yet to run it when its processes were looked for.
         finally:
             began.cancel()
             task.cancel()
@@ -171,6 +175,11 @@ class Shell:
             user=user,
             stdin=stdin,
         )
+
+
+def _over(e: BaseException) -> bool:
+    """Nothing of a command that failed like this is running."""
+    return isinstance(e, LostError) or (isinstance(e, EngineError) and e.certain)
 
 
 def _ignore(stream: str, data: bytes) -> None:
