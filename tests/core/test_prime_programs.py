@@ -12,6 +12,7 @@ import pytest
 from doubles.prime import kit
 from doubles.prime.kit import OPERATIONS, QUICK, runtime
 from doubles.prime.server import PrimeDouble
+from doubles.runtime_contract import RuntimeContract
 from doubles.sandbox_commands import Output, long_sleep, sh
 from vf_core.errors import SandboxError, SandboxFileNotFoundError
 from vf_core.runtimes.lifecycle import State
@@ -184,6 +185,24 @@ async def test_a_time_limit_holds_while_the_gateway_fails(double, box):
     double.faults.add(EXEC, "reset_before", times=2)
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+async def test_a_command_that_is_cancelled_at_its_time_limit_is_ended(double, box):
+    sleep = long_sleep()
+    running = asyncio.ensure_future(box.run(sh(f"trap '' TERM; {sleep}; echo more"), timeout=0.2))
+    await asyncio.sleep(0.4)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await RuntimeContract().running(box, sleep) == 0
+
+
+async def test_a_cancelled_command_whose_end_fails_is_cancelled_all_the_same(double, box):
+    running, _ = await started(box, "echo up; sleep 600")
+    double.faults.add(EXEC, "reset_before", times=-1)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 10)
 
 
 async def test_programs_hear_interrupts(double, box):

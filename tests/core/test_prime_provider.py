@@ -12,8 +12,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from starlette.routing import Route
 
 from doubles.prime import kit
+from doubles.prime.control import API
 from doubles.prime.kit import LABELS, OPERATIONS, runtime
 from doubles.prime.server import PrimeDouble
 from vf_core.errors import SandboxError
@@ -34,6 +36,7 @@ def double(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[PrimeDou
 async def provider(double: PrimeDouble) -> AsyncIterator[PrimeProvider]:
     provider = make_provider("prime")
     assert isinstance(provider, PrimeProvider)
+    provider._client = clients.acquire(kit.QUICK)
     yield provider
     await provider.close()
     await provider.close()
@@ -57,6 +60,33 @@ async def test_all_pages_are_read(double, provider):
     )
     assert listed[0].created is not None
     assert listed[0].ends == listed[0].created + 3600
+
+
+async def test_pages_that_shift_hide_nothing(double, provider):
+    """What ends while the list is read moves the others to pages that were read already."""
+    ids = await asyncio.to_thread(made, double, 250)
+    read = double._control.page
+
+    async def page(request):
+        answer = await read(request)
+        if request.query_params["page"] == "1":
+            for id in ids[:60]:
+                double.state.sandboxes[id].row["status"] = "TERMINATED"
+        return answer
+
+    double._app.router.routes = [
+        Route(API + "/sandbox", page, methods=["GET"]),
+        *double._app.router.routes,
+    ]
+    assert set(ids[60:]) <= {row.id for row in await provider.listed()}
+
+
+async def test_a_404_of_something_else_is_no_proof(double, provider, monkeypatch):
+    """A proxy's page, or a server that is not Prime."""
+    with pytest.raises(SandboxError, match="cannot be looked at"):
+        await provider.probe("no/such/path")
+    with pytest.raises(SandboxError, match="cannot be deleted"):
+        await provider.delete("no/such/path")
 
 
 async def test_a_provider_that_takes_any_label_does_not_give_us_others(double, provider):
@@ -166,13 +196,15 @@ async def test_a_connection_is_let_go_of(double, provider):
     assert clients._clients.get(asyncio.get_running_loop()) == {}
 
 
-async def test_a_proxy_is_honoured(double, provider, monkeypatch):
+async def test_a_proxy_is_honoured(double, monkeypatch):
     """The SDK's clients take the usual variables: a proxy that is not there is asked in vain."""
     monkeypatch.delenv("NO_PROXY")
     monkeypatch.delenv("no_proxy")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    provider = PrimeProvider()
     with pytest.raises(SandboxError, match=r"no connection to 127\.0\.0\.1"):
         await provider.listed()
+    await provider.close()
 
 
 # ---------------------------------------------------------------------- many, and processes that end

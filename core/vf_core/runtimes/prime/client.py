@@ -34,6 +34,7 @@ T = TypeVar("T")
 
 PER_PAGE: Final = 100
 _MAX_PAGES: Final = 1000
+_PASSES: Final = 3
 # The SDK keeps 100 connections: calls of one sort must not take those of the others.
 _AT_ONCE: Final = {"create": 32, "read": 24, "delete": 32}
 _CHECKED_FOR: Final = 60.0
@@ -104,21 +105,35 @@ class Client:
             return await _deadline(self._sdk.create(request), self.pace.create)
 
     async def listed(self, wanted: Sequence[str] = (labels.MARK,)) -> list[Listed]:
-        """All live sandboxes that carry all of `wanted`, over all pages."""
+        """All live sandboxes that carry all of `wanted`, over all pages.
+
+        Pages shift when sandboxes end between two of them: then the list is read again, and what was seen stays.
+        """
         found: dict[str, Listed] = {}
+        for _ in range(_PASSES):
+            if await self._pass(wanted, found):
+                break
+        return list(found.values())
+
+    async def _pass(self, wanted: Sequence[str], found: dict[str, Listed]) -> bool:
+        """Read all pages; whether they fitted together."""
+        seen: set[str] = set()
+        totals: set[object] = set()
         for page in range(1, _MAX_PAGES):
             answer = await self._page(page, wanted)
             rows = answer.get("sandboxes")
             if not isinstance(rows, list):
                 raise CallError("garbled", "an answer without sandboxes")
-            fresh = [row for row in rows if isinstance(row, dict) and row.get("id") not in found]
+            totals.add(answer.get("total"))
+            fresh = [row for row in rows if isinstance(row, dict) and str(row.get("id")) not in seen]
+            seen.update(str(row.get("id")) for row in fresh)
             for row in fresh:
                 listed = _listed(row)
                 if listed.id and set(wanted) <= set(row.get("labels") or ()):
                     found[listed.id] = listed
             if not answer.get("hasNext") or not fresh:
-                break
-        return list(found.values())
+                return page == 1 or totals == {len(seen)}
+        return False
 
     async def find(self, name: str, wanted: Sequence[str] = (labels.MARK,)) -> list[Listed]:
         """Those of `listed` that have this name."""

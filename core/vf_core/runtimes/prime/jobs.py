@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -15,6 +16,8 @@ from vf_core.runtimes.prime.client import Executed
 from vf_core.runtimes.prime.commands import Place, Report
 from vf_core.runtimes.prime.sdk import CallError
 from vf_core.runtimes.prime.shell import Shell
+
+log = logging.getLogger(__name__)
 
 _KILLED = 137
 # How long a command's own report may take after it was ended, beyond the exchange itself.
@@ -67,16 +70,18 @@ class Job:
         following = self._following = self._spawn(self._follow(), "follow a command in")
         try:
             await asyncio.wait({following}, timeout=timeout)
+            timed_out = not following.done()
+            if timed_out:
+                await self._expire(following)
         except asyncio.CancelledError:
             try:
                 if self._serving() and not following.done():
                     await asyncio.shield(self._spawn(self._end(), "end a command in"))
+            except SandboxError as e:
+                log.warning("a command that was cancelled may go on: %s", e)
             finally:
                 following.cancel()
             raise
-        timed_out = not following.done()
-        if timed_out:
-            await self._expire(following)
         if not following.cancelled() and following.exception() is None:
             self._shell.rubbish.append(self.place.directory)
         return self._result(following, timed_out)

@@ -109,10 +109,18 @@ def _by_status(e: BaseException) -> Judgement:
     if status in (401, 402, 403):
         return "denied", status
     if status == 404:
-        return "missing", status
+        # The provider says it in JSON; a proxy, or a server that is not the provider, in a page.
+        return ("missing" if _is_object(e.response) else "garbled"), status
     if status in _PASSING or status >= 500:
         return "transient", status
     return "refused", status
+
+
+def _is_object(response: Any) -> bool:
+    try:
+        return isinstance(response.json(), dict)
+    except ValueError:
+        return False
 
 
 def _by_code(e: BaseException) -> Judgement:
