@@ -78,16 +78,23 @@ def test_a_tasks_own_image_and_resources():
 @pytest.mark.parametrize(
     ("options", "key", "words"),
     [
-        ({"gpu": "2"}, "gpu", "type"),
+        ({"gpu": "2"}, "gpu", "without a type"),
         ({"disk": 1000}, "disk", "512 GB"),
-        ({"network_access": False, "expose_ports": [80]}, "expose_ports", "network"),
+        ({"network_access": False, "expose_ports": [80]}, "expose_ports", "network_access"),
     ],
 )
-def test_what_modal_would_drop_or_refuse_is_refused_by_name(credentials, options, key, words):
+def test_what_modal_would_drop_or_refuse_is_refused_by_name(options, key, words):
     """R29."""
-    with pytest.raises(ConfigError, match=words) as e:
-        make(**options).validate_here()
-    assert e.value.key == key
+    with pytest.raises(ValidationError, match=words) as e:
+        make(**options)
+    assert key in str(e.value)
+
+
+@pytest.mark.parametrize("wish", [{"gpu": "2"}, {"disk": 1000}])
+def test_a_tasks_wish_that_modal_cannot_meet(wish):
+    """R29: before anything is asked for."""
+    with pytest.raises(ValueError, match=next(iter(wish))):
+        make().for_task(TaskData.model_validate({"idx": 0, "resources": wish}))
 
 
 def test_what_is_possible_passes(credentials):

@@ -132,13 +132,14 @@ async def test_a_create_answer_that_comes_after_the_stop(double, monkeypatch):
         (Status.UNAUTHENTICATED, "modal token new"),
     ],
 )
-async def test_a_refused_create_is_told_and_needs_no_search(double, status, words):
+async def test_a_refused_create_is_told_and_its_refusal_is_the_proof(double, status, words):
     """R29: no second try, Modal's own words."""
     fail(double, CREATE, status)
     box = kit.runtime()
     with pytest.raises(SandboxError, match=words):
         await box.start()
     assert double.faults.count(CREATE) == 1
+    fail(double, "^SandboxListV2$", status)
     await box.stop_confirmed()
     assert box.state is State.GONE
     assert "refused" in box.proof
@@ -192,6 +193,21 @@ async def test_a_sandbox_that_never_boots_is_ended_by_a_stop(double):
     with pytest.raises(SandboxError):
         await start
     assert double.live() == []
+
+
+async def test_an_app_that_was_deleted_is_made_again(double, box):
+    """One failure tells; the next start works."""
+    double.faults.add(CREATE, "status", status=Status.NOT_FOUND.value)
+    double.world.apps.clear()
+    other = kit.runtime("other")
+    with pytest.raises(SandboxError, match="NotFoundError"):
+        await other.start()
+    await other.stop_confirmed()
+    assert double.world.apps == {}
+    await other.start()
+    assert len(double.world.apps) == 1
+    await other.stop_confirmed()
+    await box.stop_confirmed()
 
 
 async def test_a_slow_boot_is_waited_for(double):

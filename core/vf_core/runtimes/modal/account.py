@@ -90,6 +90,15 @@ class Account:
                     raise sdk.trouble(f"Modal's app {APP} cannot be reached", e) from e
             return self._app
 
+    def forget_app(self) -> None:
+        """Modal does not know what was known of our app: look it up again."""
+        self._app = None
+        self._images.clear()
+
+    def has_image(self, reference: str) -> bool:
+        """The image is ready: `image` returns at once."""
+        return reference in self._images
+
     async def image(self, reference: str) -> Any:
         """An image ready for sandboxes, its entrypoint cleared; built once, however many ask. Cancelling one who
         waits does not end the build."""

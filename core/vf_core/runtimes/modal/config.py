@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from vf_core.errors import ConfigError
 from vf_core.runtimes.labels import MARK
@@ -66,8 +66,27 @@ class ModalConfig(ImageConfig):
     )
     creates_per_sec: float | None = Field(40.0, gt=0)
 
+    @field_validator("gpu")
+    @classmethod
+    def _with_a_type(cls, value: str | None) -> str | None:
+        kind, count = parse_gpu(value)
+        if count and kind is None:
+            raise ValueError(f"{value!r}: Modal has no GPU without a type, such as A10G:1 or H100:{count}")
+        return value
+
+    @field_validator("disk")
+    @classmethod
+    def _within(cls, value: float | None) -> float | None:
+        if value is not None and value > DISK:
+            raise ValueError(
+                f"{value:g} GB: a Modal sandbox has {DISK:g} GB, and its SDK cannot ask for more"
+            )
+        return value
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.expose_ports and not self.network_access:
+            raise ValueError("expose_ports: no port can be reached from outside with network_access = false")
         if "idle_timeout" not in self.model_fields_set:
             # A default does not stand in the way of a shorter life.
             object.__setattr__(self, "idle_timeout", min(self.idle_timeout, self.timeout))
@@ -94,23 +113,7 @@ class ModalConfig(ImageConfig):
         }
 
     def validate_here(self) -> None:
-        """See `RuntimeConfig.validate_here`: the SDK, credentials, and what Modal would drop or refuse."""
-        kind, count = parse_gpu(self.gpu)
-        if count and kind is None:
-            raise ConfigError(
-                f"{self.gpu}: Modal has no GPU without a type", key="gpu", hint="such as A10G:1 or H100:2"
-            )
-        if self.disk is not None and self.disk > DISK:
-            raise ConfigError(
-                f"{self.disk:g} GB: a Modal sandbox has {DISK:g} GB, and its SDK cannot ask for more",
-                key="disk",
-            )
-        if self.expose_ports and not self.network_access:
-            raise ConfigError(
-                "no port can be reached from outside without a network",
-                key="expose_ports",
-                hint="set network_access = true, or name no ports",
-            )
+        """See `RuntimeConfig.validate_here`: the SDK and credentials."""
         problem = sdk.problem()
         if problem is not None:
             raise ConfigError(problem.message, key="type", hint=problem.hint)

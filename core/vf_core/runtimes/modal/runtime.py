@@ -26,6 +26,7 @@ from vf_core.runtimes.modal.sdk import Fault, bounded
 
 log = logging.getLogger(__name__)
 
+SLOW_BOOT = 2.0  # seconds after which a boot is worth a remark
 ADMIT = "modal"  # the limiter's name: creations at Modal by all processes of this host
 
 
@@ -100,9 +101,9 @@ class ModalRuntime(Files):
         handle.account = at_modal.account()
         handle.name = at_modal.sandbox_name(box.name)
         handle.tags = {**self.config.labels, **at_modal.tags_of(box.name, self.labels)}
-        box.life.remark(f"making image {self.config.image} ready")
+        if not handle.account.has_image(self.config.image):
+            box.life.remark(f"image {self.config.image} is made ready")
         handle.image = await handle.account.image(self.config.image)
-        box.life.remark("")
         if self.config.creates_per_sec is not None:
             await CreationLimiter(ADMIT, self.config.creates_per_sec).admit()
 
@@ -158,6 +159,8 @@ class ModalRuntime(Files):
                 found = await handle.account.named(handle.name, handle.tags)
                 if found is not None:
                     return found
+            if fault is Fault.GONE:
+                handle.account.forget_app()
             if fault in (Fault.REFUSED, Fault.TAKEN):
                 handle.refused = sdk.say(e)
             else:
@@ -166,29 +169,25 @@ class ModalRuntime(Files):
 
     async def _boot(self, box: Box[Handle]) -> None:
         """Wait until it takes commands; its working directory exists then."""
-        box.life.remark("booting")
+        slow = asyncio.get_running_loop().time() + SLOW_BOOT
         boot = self._spawn(self._make_workdir(box, self.boot_deadline), "boot")
         try:
             while not boot.done():
                 if box.state is not State.STARTING:
                     raise SandboxError(f"sandbox {box.name} was stopped while it booted")
+                if asyncio.get_running_loop().time() > slow:
+                    box.life.remark("booting")
                 await asyncio.wait({boot}, timeout=0.25)
         finally:
             boot.cancel()
         boot.result()
-        box.life.remark("")
 
     # ------------------------------------------------------------------ its end
 
     async def _terminate(self, box: Box[Handle]) -> None:
         handle = box.handle
-        if handle.refused:
-            return
         if handle.sandbox is None:
-            if handle.creating is not None and not handle.creating.done():
-                handle.creating.cancel()
-                handle.doubt = asyncio.get_running_loop().time() + self.doubt_period
-            handle.sandbox = await self._find(handle)
+            handle.sandbox = await self._unanswered(handle)
             if handle.sandbox is None:
                 return
             box.identify(handle.sandbox.object_id)
@@ -196,6 +195,22 @@ class ModalRuntime(Files):
         if not await at_modal.terminate(handle.sandbox):
             handle.gone = at_modal.not_found(handle.sandbox.object_id)
         handle.ended.set()
+
+    async def _unanswered(self, handle: Handle) -> Any:
+        """What a create call made whose answer never came; None when Modal knows of nothing."""
+        call = handle.creating
+        if call is not None and not call.done():
+            call.cancel()
+            handle.doubt = asyncio.get_running_loop().time() + self.doubt_period
+        elif call is not None and not call.cancelled() and call.exception() is None:
+            return call.result()
+        try:
+            return await self._find(handle)
+        except SandboxError:
+            # Who may not create may not look either; a refusal says enough.
+            if handle.refused:
+                return None
+            raise
 
     async def _find(self, handle: Handle) -> Any:
         """The sandbox whose id never became known; None when Modal knows of none with its tags or name."""
@@ -208,9 +223,9 @@ class ModalRuntime(Files):
 
     async def _probe(self, box: Box[Handle]) -> Answer:
         handle = box.handle
-        if handle.refused:
-            return Answer(True, f"Modal refused to make it: {handle.refused}")
         if handle.sandbox is None:
+            if handle.refused:
+                return Answer(True, f"Modal refused to make it: {handle.refused}")
             return await self._probe_by_name(box)
         if handle.gone:
             return Answer(True, handle.gone)

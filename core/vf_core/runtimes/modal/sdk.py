@@ -50,6 +50,7 @@ def problem() -> Problem | None:
         config = modal.config.config
         named = [config.get(key) for key in ("token_id", "token_secret", "oauth_refresh_token")]
         remote = modal.config._is_remote()
+        modal.config._check_config()
     except AttributeError:
         return None  # another version keeps them elsewhere: the first call will say
     except Exception as e:
