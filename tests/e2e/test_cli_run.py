@@ -274,11 +274,15 @@ def test_s01_what_is_saved_and_printed_holds_no_secret(home: Home) -> None:
     assert CANARY not in told
     assert 'DEBUG = "1"' in dry.stdout
     holders = [
-        path for path in (home.work / "outputs").rglob("*") if path.is_file() and CANARY in path.read_text()
+        path
+        for path in (home.work / "outputs").rglob("*")
+        if path.is_file() and CANARY.encode() in path.read_bytes()
     ]
     assert holders == []
     state = [
-        path for path in (home.path / "state").rglob("*") if path.is_file() and CANARY in path.read_text()
+        path
+        for path in (home.path / "state").rglob("*")
+        if path.is_file() and CANARY.encode() in path.read_bytes()
     ]
     assert state == []
     saved = Path(records(done.stdout)[0]["dir"]) / "config.toml"
