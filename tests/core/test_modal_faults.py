@@ -60,7 +60,7 @@ async def test_a_create_answer_that_was_lost(double, idempotent):
 
 async def test_a_name_that_somebody_else_has_is_not_taken_over(double):
     """The same name in our app, but other tags: another run's."""
-    other = kit.runtime("same", labels={**kit.LABELS, "run": "run-2"})
+    other = kit.runtime("same", ours={**kit.LABELS, "run": "run-2"})
     await other.start()
     box = kit.runtime("same")
     with pytest.raises(SandboxError, match="AlreadyExistsError"):
@@ -401,3 +401,54 @@ async def test_a_forced_start_beside_one_that_survives(double, box):
 async def test_never_started_asks_nobody(double):
     await kit.runtime().stop_confirmed()
     assert double.faults.count(".") == 0
+
+
+# ---------------------------------------------------------------------- the other generation
+
+
+async def test_a_gpu_sandbox_of_the_first_generation(double):
+    """Modal makes those another way: other calls, ids of another shape, the same promises."""
+    box = kit.runtime("gpu", gpu="T4:2")
+    await box.start()
+    assert len(box.sandbox_id) == len("sb-") + 22
+    definition = double.world.sandboxes[box.sandbox_id].definition
+    assert (definition.resources.gpu_config.gpu_type, definition.resources.gpu_config.count) == ("T4", 2)
+    await box.write("file", b"data")
+    assert (await box.run(["cat", "file"])).stdout == "data"
+    await box.stop_confirmed()
+    assert double.live() == []
+
+
+async def test_a_gpu_sandbox_whose_create_answer_was_lost(double, monkeypatch):
+    monkeypatch.setattr(ModalRuntime, "gpu_create_deadline", 0.7)
+    double.faults.add("^SandboxCreate$", "hang_after", seconds=3)
+    box = kit.runtime("gpu", gpu="T4")
+    with pytest.raises(SandboxError, match="did not say in time"):
+        await box.start()
+    await box.stop_confirmed()
+    assert box.sandbox_id
+    assert double.live() == []
+
+
+async def test_what_is_asked_for_is_what_the_config_says(double):
+    box = kit.runtime(
+        cpu=2.5,
+        memory=1.5,
+        timeout=120,
+        idle_timeout=90,
+        region="eu",
+        network_access=True,
+        expose_ports=[8000, 8001],
+        labels={"team": "blue"},
+    )
+    await box.start()
+    made = double.world.sandboxes[box.sandbox_id]
+    asked = made.definition
+    assert (asked.timeout_secs, asked.idle_timeout_secs) == (120, 90)
+    assert (asked.resources.milli_cpu, asked.resources.memory_mb) == (2500, 1536)
+    assert list(asked.scheduler_placement.regions) == ["eu"]
+    assert [port.port for port in asked.open_ports.ports] == [8000, 8001]
+    assert made.tags["team"] == "blue"
+    assert made.tags["vf-tui.run"] == "run-1"
+    assert made.tags["vf-tui"] == "1"
+    await box.stop_confirmed()

@@ -54,7 +54,7 @@ LABELS = {
 }
 
 
-def runtime(name: str = "box", *, labels: dict[str, str] | None = None, **options: Any) -> ModalRuntime:
+def runtime(name: str = "box", *, ours: dict[str, str] | None = None, **options: Any) -> ModalRuntime:
     """A runtime, not started; its creation is not paced unless that is asked for."""
     config = ModalConfig.model_validate({"creates_per_sec": None, **options})
-    return ModalRuntime(config, name=name, labels=LABELS if labels is None else labels)
+    return ModalRuntime(config, name=name, labels=LABELS if ours is None else ours)
