@@ -661,6 +661,20 @@ async def test_a_ledger_that_is_moved_away_is_begun_anew(path: Path, all_of_it: 
         moved.close()
 
 
+async def test_a_reader_that_goes_away_takes_nobody_along(path: Path) -> None:
+    ledger = Ledger.open(path)
+    await reserve(ledger)
+    for _ in range(20):
+        gone = asyncio.create_task(ledger.read())
+        await asyncio.sleep(0)
+        writing = asyncio.create_task(reserve(ledger, "next"))
+        staying = asyncio.create_task(ledger.read())
+        gone.cancel()
+        await asyncio.wait_for(writing, 20)
+        assert len(await asyncio.wait_for(staying, 20)) > 1
+    ledger.close()
+
+
 async def test_five_hundred_at_once_share_transactions(path: Path) -> None:
     ledger = Ledger.open(path)
 

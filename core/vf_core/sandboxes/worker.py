@@ -81,6 +81,8 @@ class Worker:
         future: Future[T] = Future()
 
         def run(store: Store) -> None:
+            if not future.set_running_or_notify_cancel():
+                return  # whoever asked has gone away
             try:
                 future.set_result(act(store))
             except BaseException as e:
