@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -76,6 +77,11 @@ def test_what_a_killed_engine_left_is_told_listed_deleted_and_proven(home: Home)
     assert said[-1]["type"] == "cleanup"
     assert (said[-1]["unconfirmed"], said[-1]["exit_code"]) == ([], 0)
     assert all(row.proof for row in ledger_rows(home, dead["run"]))
+    (told_of,) = [run for run in home.runs() if run["run"] == dead["run"]]
+    assert (told_of["status"], told_of["unconfirmed"]) == ("died", 0)
+    shown = json.loads(home("show", dead["run"], "--json").stdout)
+    assert shown["unconfirmed"] == []
+    assert {rollout["sandbox"]["state"] for rollout in shown["rollouts"]} == {"gone"}
     assert [box["id"] for box in boxes_of(home, dead, bystander)] == [used["id"]]
 
 

@@ -18,6 +18,7 @@ from vf_core.events.fold import apply
 from vf_core.events.state import RunState
 from vf_core.link.base import Description, Events, Link, Lost, Reply, Silent, Snapshot
 from vf_tui.notable import KEPT, Note, note_of, notes_of
+from vf_tui.proofs import proofs_of, settle
 
 HELPING = 400
 """Events folded before the loop gets its turn."""
@@ -74,18 +75,21 @@ class Bridge:
         try:
             self._take(await self._connect())
             self._live = self.about.alive
+            await self.settle()
             self.connected = True
             self.on_change()
             async for batch in self.link.batches():
                 match batch:
                     case Snapshot():
                         self._take(batch.state)
+                        await self.settle()
                     case Events():
                         await self._fold(batch.events)
                     case Silent():
                         self._silent(not batch.over)
                     case Lost():
                         self._engine_lost(batch)
+                        await self.settle()
                 self.on_change()
         except VfError as e:
             self.lost = str(e)
@@ -148,6 +152,17 @@ class Bridge:
             self._add_notes([Note(self._clock(), "error", f"engine lost: {lost.reason}")])
         self._live = False
         self._silent(False)
+
+    async def settle(self) -> None:
+        """An engine that has gone can't say what was proven since of its sandboxes; the ledger can."""
+        state = self.state
+        if self._live or not state.left_over():
+            return
+        proofs = await asyncio.to_thread(proofs_of, state.run)
+        touched = settle(state, proofs)
+        state.changed |= touched
+        if touched:
+            self.on_change()
 
     def take_changed(self) -> set[str]:
         """The rollouts that changed since the last call."""

@@ -199,6 +199,8 @@ class Cleaning:
         self._app.base.say(said, "info" if good else "error", None if not good else 20.0)
         self._looked = float("-inf")
         self.look()
+        if self._app.bridge is not None:
+            self._app.run_worker(self._app.bridge.settle(), group="proofs")
         self._changed()
 
     @property

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from vf_core.link.base import Link
 from vf_core.runs.find import RunSummary, find_runs
+from vf_tui.proofs import settle_runs
 
 
 class RunsSource:
@@ -17,7 +18,7 @@ class RunsSource:
 
     def list(self) -> list[RunSummary]:
         """All runs, live ones first. Reads directories: not to be called on an event loop."""
-        return find_runs(self._roots)
+        return settle_runs(find_runs(self._roots))
 
     def open(self, run: RunSummary) -> Link:
         """The way to `run`: its engine while that can be reached, else its files."""

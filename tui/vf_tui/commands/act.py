@@ -190,7 +190,7 @@ def _over(run: RunSummary, verb: str, *, as_json: bool) -> int:
     if run.liveness == "elsewhere":
         raise click.UsageError(f"run {run.id[:8]} takes no commands: {why_not_live(run)}")
     # The journal of an engine that died knows more than its last summary.
-    left = len(load_state(run).unconfirmed) if run.status == "died" else run.unconfirmed
+    left = len(load_state(run).unconfirmed)
     ok = not left
     message = why_not_live(run)
     if left:

@@ -34,7 +34,9 @@ def ls_command(roots: tuple[Path, ...], as_json: bool) -> int:
 
 def print_runs(roots: Sequence[Path], *, as_json: bool) -> int:
     """All runs as a table, or as a JSON array."""
-    runs = find_runs([*ROOTS, *roots])
+    from vf_tui.proofs import settle_runs
+
+    runs = settle_runs(find_runs([*ROOTS, *roots]))
     tell_leftovers()
     if as_json:
         emit([summary_facts(run) for run in runs])
@@ -135,7 +137,8 @@ def show_command(run: str, as_json: bool) -> int:
 
 
 def load_state(run: RunSummary) -> RunState:
-    """The run's state as far as it is on disk; what a dead engine left counts as unconfirmed.
+    """The run's state as far as it is on disk; what a dead engine left counts as unconfirmed until the
+    ledger has a proof of its end.
 
     Raises `RunDirError`.
     """
@@ -146,6 +149,10 @@ def load_state(run: RunSummary) -> RunState:
     if run.status == "died":
         state.status = run.status
         state.abandon()
+    if not run.live and state.unconfirmed:
+        from vf_tui.proofs import proofs_of, settle
+
+        settle(state, proofs_of(state.run))
     return state
 
 
