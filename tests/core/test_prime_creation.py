@@ -267,6 +267,17 @@ async def test_those_that_wait_for_a_free_connection_were_not_asked_for(double):
     assert [box.proof for box in boxes].count("Prime was never asked to make it") == 8
 
 
+async def test_those_whose_answers_were_lost_are_looked_for_together(double):
+    double.faults.add(OPERATIONS["create"], "hang_after", seconds=60, times=-1)
+    boxes = [runtime(f"b{n}", pace=replace(QUICK, create=0.5)) for n in range(30)]
+    results = await asyncio.gather(*(box.start() for box in boxes), return_exceptions=True)
+    assert all(isinstance(e, SandboxError) for e in results)
+    assert double.created == 30
+    await asyncio.gather(*(box.stop_confirmed() for box in boxes))
+    assert double.live() == []
+    assert double.faults.count(OPERATIONS["list"]) < 30
+
+
 async def test_one_that_appears_after_its_create_call_was_cut_off(double):
     """It is made only after the client has given up."""
     double.faults.add(OPERATIONS["create"], "hang", seconds=0.6)

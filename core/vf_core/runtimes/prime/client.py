@@ -62,6 +62,9 @@ class Client:
         self._board = Board(self._ask_many, self.snapshot)
         self._checked = -math.inf
         self._checking: asyncio.Task[dict[str, Any]] | None = None
+        # A list that is being read, and one that will be after it.
+        self._this_list: asyncio.Task[list[Listed]] | None = None
+        self._next_list: asyncio.Task[list[Listed]] | None = None
 
     @property
     def account(self) -> str:
@@ -135,9 +138,19 @@ class Client:
                 return page == 1 or totals == {len(seen)}
         return False
 
-    async def find(self, name: str, wanted: Sequence[str] = (labels.MARK,)) -> list[Listed]:
-        """Those of `listed` that have this name."""
-        return [row for row in await self.listed(wanted) if row.name == name]
+    async def find(self, name: str) -> list[Listed]:
+        """Those of ours that have this name, by a list that was begun after this was asked. Many share one."""
+        if self._next_list is None:
+            before = self._this_list
+            self._next_list = asyncio.create_task(self._list_after(before), name="list Prime's sandboxes")
+            self._next_list.add_done_callback(_heard)
+        return [row for row in await asyncio.shield(self._next_list) if row.name == name]
+
+    async def _list_after(self, before: asyncio.Task[list[Listed]] | None) -> list[Listed]:
+        if before is not None:
+            await asyncio.wait({before})
+        self._this_list, self._next_list = self._next_list, None
+        return await self.listed()
 
     async def _page(self, page: int, wanted: Sequence[str], per_page: int = PER_PAGE) -> dict[str, Any]:
         params: dict[str, Any] = {
@@ -254,6 +267,11 @@ class Client:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await self._sdk.aclose()
+
+
+def _heard(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()  # whoever waited has it; nobody may have
 
 
 async def _deadline(call: Awaitable[T], seconds: float) -> T:
