@@ -1,14 +1,11 @@
-"""Containers on a real engine: what they are made with, what is seen in them, what is left of them."""
+"""Containers on a real engine: what they are made with, what is seen in them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
-import os
 import subprocess
-import sys
-import time
 
 import pytest
 
@@ -19,8 +16,7 @@ from doubles.sandbox_commands import Output, long_sleep, sh
 from vf_core.errors import SandboxError
 from vf_core.harnesses.bash.harness import BashHarness
 from vf_core.harnesses.program.assemble import program_source
-from vf_core.runtimes.docker import container, reach
-from vf_core.runtimes.docker.provider import DockerProvider
+from vf_core.runtimes.docker import container, reach, settle
 from vf_core.runtimes.lifecycle import State
 
 CANARY = "canary-77aa"
@@ -118,7 +114,7 @@ async def test_another_gpu_than_the_one_asked_for_is_an_error(run, monkeypatch, 
                 if fits
                 else pytest.raises(SandboxError, match="another GPU than A100")
             ):
-                await box._check_gpu(box._box, "A100:1", shell)
+                await settle.check_gpu(engine, box.sandbox_id, shell, "A100:1")
 
 
 @pytest.mark.parametrize("workdir", ["/app", "/deep/er/place", "/with space/$(touch x)`touch x`;'q"])
@@ -297,109 +293,3 @@ def test_r28_nothing_to_ask_with_is_no_failure():
     argv = reach.ask_argv("http://127.0.0.1:1/")
     asked = subprocess.run(["/bin/sh", *argv[1:]], env={"PATH": "/nowhere"}, timeout=20, check=False)
     assert asked.returncode not in (0, reach.NO_ANSWER)
-
-
-# ---------------------------------------------------------------------- what is left
-
-
-async def test_r05_nothing_is_left_however_it_ends(run):
-    boxes = [docker_box(run, f"end-{n}") for n in range(4)]
-    await asyncio.gather(*(box.start() for box in boxes))
-    assert len(left(run)) == 4
-    await asyncio.gather(
-        boxes[0].run(["true"]),
-        boxes[1].run(["false"]),
-        boxes[2].run(["sleep", "60"], timeout=0.2),
-        boxes[3].run(sh("kill -9 $$")),
-    )
-    await asyncio.gather(*(box.stop_confirmed() for box in boxes))
-    assert left(run) == []
-
-
-async def test_others_containers_are_left_alone(run):
-    spec = {
-        "Image": busybox_image(),
-        "Cmd": ["sleep", "600"],
-        "Labels": {"vf-tuis": "1", "vf-tui-other": "1"},
-    }
-    status, made = call("POST", "/v1.41/containers/create", spec)
-    assert status == 201
-    listed = await DockerProvider().listed()
-    assert made["Id"] not in [row.id for row in listed]
-    call("DELETE", f"/v1.41/containers/{made['Id']}?force=true")
-
-
-async def test_a_provider_lists_finds_deletes_and_proves(run):
-    box = docker_box(run, "to-find")
-    await box.start()
-    provider = DockerProvider()
-    assert provider.account == box.account
-    (row,) = [row for row in await provider.listed() if row.labels.get("run") == run]
-    assert (row.id, row.name, row.alive, row.status) == (box.sandbox_id, "to-find", True, "running")
-    assert row.labels == {"run": run, "rollout": "r-0", "attempt": "1"}
-    assert abs((row.created or 0) - time.time()) < 120
-    assert row in await provider.find("to-find")
-    assert await provider.find(f"to-fin-{run}") == []
-    assert not (await provider.probe(row.id)).gone
-    await provider.delete(row.id)
-    await provider.delete(row.id)
-    answer = await provider.probe(row.id)
-    assert answer.gone
-    assert provider.account in answer.text
-    await box.stop_confirmed()
-    with pytest.raises(SandboxError, match="no container's id"):
-        await provider.delete("../images/x")
-    await provider.close()
-
-
-async def test_those_that_ended_by_themselves_are_listed(run):
-    box = docker_box(run)
-    await box.start()
-    call("POST", f"/v1.41/containers/{box.sandbox_id}/kill")
-    (row,) = [row for row in await DockerProvider().listed() if row.labels.get("run") == run]
-    assert (row.status, row.alive) == ("exited", True)
-    await box.stop_confirmed()
-
-
-async def test_the_command_for_a_deletion_does_it(run):
-    box = docker_box(run)
-    await box.start()
-    command = DockerProvider().delete_command(box.sandbox_id)
-    process = await asyncio.create_subprocess_shell(command, stdout=asyncio.subprocess.PIPE)
-    assert box.sandbox_id in (await process.communicate())[0].decode()
-    assert left(run) == []
-    await box.stop_confirmed()
-    assert "no such container" in box.proof
-
-
-_PROGRAM = """
-import asyncio, os, sys
-from doubles.engine_boxes import docker_box
-box = docker_box(sys.argv[1])
-asyncio.run(box.start())
-print(box.sandbox_id, flush=True)
-if sys.argv[2] == "killed":
-    os.kill(os.getpid(), 9)
-"""
-
-
-def test_at_exit_nothing_is_left(run):
-    argv = [sys.executable, "-c", _PROGRAM, run, "ends"]
-    ended = subprocess.run(argv, env=_with_paths(), capture_output=True, text=True, timeout=60, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert len(ended.stdout.strip()) == 64
-    assert left(run) == []
-
-
-async def test_t04_what_a_killed_process_leaves_is_found_by_its_labels(run):
-    argv = [sys.executable, "-c", _PROGRAM, run, "killed"]
-    ended = subprocess.run(argv, env=_with_paths(), capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == -9
-    (row,) = [row for row in await DockerProvider().listed() if row.labels.get("run") == run]
-    assert row.id == ended.stdout.strip()
-    await DockerProvider().delete(row.id)
-    assert (await DockerProvider().probe(row.id)).gone
-
-
-def _with_paths() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

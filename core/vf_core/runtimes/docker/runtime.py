@@ -26,10 +26,10 @@ from vf_core.runtimes.docker.client import Engine, EngineError
 from vf_core.runtimes.docker.command import EXIT_KILLED, LostError
 from vf_core.runtimes.docker.config import DockerConfig
 from vf_core.runtimes.docker.endpoint import Endpoint, resolve
-from vf_core.runtimes.docker.shell import ROOT, Shell
+from vf_core.runtimes.docker.settle import settle_in
+from vf_core.runtimes.docker.shell import Shell
 from vf_core.runtimes.lifecycle import Observer, State
 from vf_core.runtimes.output import Capture
-from vf_core.runtimes.remote import parse_gpu
 
 _RECORDED = ("type", "id", "image", "workdir", "cpu", "memory", "gpu", "disk")
 # Engines that were found to have no init binary.
@@ -40,14 +40,15 @@ _NOTHING_MADE = "the engine refused to make it, or was never reached"
 @dataclass(eq=False, slots=True)
 class Handle:
     """What is known of one container. `name` is its own, `user` and `checked` (for health) its image's. `unsure`:
-    since when it may exist although the engine did not say so (0: it does not), `started`: when it was
-    started, in Unix seconds."""
+    since when it may exist although the engine did not say so (0: it does not); `seen`: it turned up since.
+    `started`: when it was started, in Unix seconds."""
 
     name: str
     engine: Engine | None = None
     user: str = ""
     checked: bool = False
     unsure: float = 0.0
+    seen: bool = False
     started: float = 0.0
     shell: Shell | None = None
 
@@ -120,7 +121,8 @@ class DockerRuntime(Runtime):
                     await engine.remove(box.id)
                 await self._make(box, init=False)
                 _WITHOUT_INIT.add(engine.account)
-            await self._settle_in(box)
+            assert box.handle.shell is not None  # noqa: S101 - it was just made
+            await settle_in(engine, box.id, box.handle.shell, self.config, box.handle.user)
 
     async def _make(self, box: Box[Handle], *, init: bool) -> None:
         handle, engine = box.handle, _engine(box)
@@ -157,93 +159,50 @@ class DockerRuntime(Runtime):
             await asyncio.sleep(pause)
             pause = min(1.0, 2 * pause)
 
-    async def _settle_in(self, box: Box[Handle]) -> None:
-        """Have a command run in it: only then it is live."""
-        handle, workdir = box.handle, self.config.workdir
-        assert handle.shell is not None  # noqa: S101 - it was just made
-        argv = ["true"]
-        if handle.user.partition(":")[0] not in ("", "0", "root"):
-            # The engine made the working directory for root.
-            argv = ["sh", "-c", '[ -n "$(ls -A "$1")" ] || chown "$2" "$1"', "vf-own", workdir, handle.user]
-        try:
-            await handle.shell.collect(argv, user=ROOT, cwd="/")
-        except (LostError, EngineError) as e:
-            if isinstance(e, EngineError) and not e.status:
-                raise
-            raise SandboxError(
-                f"a container of image {self.config.image} takes no commands: {e.message}",
-                hint="the image needs a POSIX shell as /bin/sh, and sleep",
-            ) from e
-        if self.config.gpu is not None:
-            await self._check_gpu(box, self.config.gpu, handle.shell)
-
-    async def _check_gpu(self, box: Box[Handle], wanted: str, shell: Shell) -> None:
-        """What an engine does not know, it ignores; what it has not got, it replaces."""
-        account, kind = _engine(box).account, parse_gpu(wanted)[0]
-        found = await _engine(box).inspect(box.id) or {}
-        if not (found.get("HostConfig") or {}).get("DeviceRequests"):
-            raise SandboxError(
-                f"docker engine {account} gave the container no GPU: it ignores such requests",
-                hint="use Docker with the NVIDIA container toolkit, or leave runtime.gpu out",
-            )
-        if kind is None:
-            return
-        code, said, _ = await shell.collect(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], cwd="/"
-        )
-        names = said.decode(errors="replace").strip()
-        if code == 0 and kind.lower() not in names.lower():
-            raise SandboxError(
-                f"docker engine {account} gave the container another GPU than {kind}: {names[:200]}"
-            )
-
     async def _terminate(self, box: Box[Handle]) -> None:
         with _plain():
-            handle = box.handle
-            engine = handle.engine
-            if engine is None or not (box.id or handle.unsure):
+            handle, reference = box.handle, _reference(box)
+            if handle.engine is None or not reference:
                 return
             if handle.shell is not None:
                 await handle.shell.end_all(box.forced)
-            await engine.remove(box.id or handle.name)
+            handle.seen |= await handle.engine.remove(reference)
 
     async def _probe(self, box: Box[Handle]) -> Answer:
         with _plain():
-            handle = box.handle
-            engine = handle.engine
-            if engine is None or not (box.id or handle.unsure):
+            handle, engine, reference = box.handle, box.handle.engine, _reference(box)
+            if engine is None or not reference:
                 return Answer(True, _NOTHING_MADE)
             try:
-                found = await engine.inspect(box.id or handle.name)
+                found = await engine.inspect(reference)
             except EngineError as e:
-                if box.id or not e.status:
+                if not handle.unsure or not e.status:
                     raise
                 # It may just be being made, or was cut short in that.
-                await engine.remove(handle.name)
+                handle.seen |= await engine.remove(reference)
                 return Answer(False, e.message)
+            where = f"docker engine {engine.account}"
             if found is not None:
-                state = (found.get("State") or {}).get("Status", "there")
-                if not box.id:
+                if handle.unsure:
                     # Made late, after its stop: nobody else would end it.
+                    handle.unsure = 0.0
                     box.identify(str(found["Id"]))
                     await engine.remove(box.id)
-                return Answer(False, f"docker engine {engine.account}: the container is {state}")
+                return Answer(False, f"{where}: the container is {(found.get('State') or {}).get('Status')}")
             await engine.ping()  # what said "not found" is an engine
-            if not box.id and _now() - handle.unsure < self.reconcile:
-                return Answer(
-                    False, f"docker engine {engine.account} may still make it: its create call is unanswered"
-                )
-            return Answer(True, last_resort.gone(engine.account, box.id or handle.name))
+            if handle.unsure and not handle.seen and _now() - handle.unsure < self.reconcile:
+                return Answer(False, f"{where} may still make it: its create call is unanswered")
+            return Answer(True, last_resort.gone(engine.account, reference))
 
     def _cleanup(self, box: Box[Handle]) -> Answer | None:
-        handle = box.handle
-        if handle.engine is None or not (box.id or handle.unsure):
+        handle, reference = box.handle, _reference(box)
+        if handle.engine is None or not reference:
             return Answer(True, _NOTHING_MADE)
         try:
-            answer = last_resort.remove(handle.engine.endpoint, box.id or handle.name)
+            answer = last_resort.remove(handle.engine.endpoint, reference)
         except (OSError, HTTPException) as e:
             raise SandboxError(f"docker engine {handle.engine.account} could not be asked: {e}") from e
-        return None if answer.gone and not box.id else answer
+        return None if answer.gone and handle.unsure else answer
 
     # ------------------------------------------------------------------ programs
 
@@ -400,6 +359,12 @@ def _engine(box: Box[Handle]) -> Engine:
     engine = box.handle.engine
     assert engine is not None  # noqa: S101 - nothing is made before it is admitted
     return engine
+
+
+def _reference(box: Box[Handle]) -> str:
+    """What the engine is asked for: the id, or the name while a create call's outcome is not known; empty when it
+    made nothing."""
+    return box.handle.name if box.handle.unsure else box.id
 
 
 def _now() -> float:
