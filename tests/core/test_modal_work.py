@@ -7,6 +7,8 @@ import threading
 
 import pytest
 from grpclib import Status
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from doubles.modal import kit
 from doubles.modal.state import Result
@@ -162,19 +164,25 @@ async def test_output_comes_on_the_loop_of_the_caller(box):
     assert seen == {threading.get_ident()}
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 7, 1000])
-def test_the_mark_of_the_end_is_found_however_it_is_cut(size):
-    end = end_of("0123456789abcdef")
-    data = b"\0vf-end-\0text\0\0vf-end-0123456789abcdeX\0" + b"x" * 50 + b"\0"
-    whole, cutter, got = data + end + b"after", EndCutter(end), b""
-    for at in range(0, len(whole), size):
-        piece, ended = cutter.feed(whole[at : at + size])
-        got += piece
-        if ended:
-            break
-    assert got == data
-    cutter = EndCutter(end)
-    assert cutter.feed(b"text" + end[:5])[0] + cutter.rest() == b"text" + end[:5]
+_END = end_of("0123456789abcdef")
+_piece = st.one_of(
+    st.binary(max_size=12), st.integers(0, len(_END) - 1).map(lambda n: _END[:n]), st.just(_END[1:])
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_piece, max_size=8).map(b"".join), st.lists(st.integers(1, 40), min_size=1, max_size=12))
+def test_the_mark_of_the_end_is_found_however_it_is_cut(data, sizes):
+    """R12: what was before it comes whole, without it what was held back comes at last."""
+    assume(_END[:-1] not in data)
+    for tail in (_END + b"after", b""):
+        whole, cutter, got, ended, at, turn = data + tail, EndCutter(_END), b"", False, 0, 0
+        while at < len(whole) and not ended:
+            size = sizes[turn % len(sizes)]
+            piece, ended = cutter.feed(whole[at : at + size])
+            got, at, turn = got + piece, at + size, turn + 1
+        assert ended == bool(tail)
+        assert got + cutter.rest() == data
 
 
 # ---------------------------------------------------------------------- arguments, files, ports

@@ -271,8 +271,8 @@ def account() -> Account:
     if key not in _accounts:
         label = f"{profile}/{environment or 'main'}"
         if token:
-            # Its beginning and end, as far as it tells one token from another.
-            label += f" token {token[:3]}…{token[-4:]}"
+            # Its end tells one token from another.
+            label += f" token {token[:3]}…{token[-4:] if len(token) > 12 else ''}"
         if not server.startswith("https://api.modal.com"):
             label += f" at {server}"
         _accounts[key] = Account(key, label)

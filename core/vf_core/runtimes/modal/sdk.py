@@ -79,7 +79,8 @@ def load() -> Any:
             except Exception as e:
                 # Reading ~/.modal.toml is part of the import.
                 raise SandboxError(
-                    f"Modal's SDK cannot be imported: {say(e)}", hint=f"{INSTALL}, or mend ~/.modal.toml"
+                    f"Modal's SDK cannot be used: {say(e)}",
+                    hint=f"mend ~/.modal.toml, or install the SDK again: {INSTALL}",
                 ) from e
             _quieten()
             _end_after_us()
