@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import pytest
 from grpclib import Status
@@ -11,6 +10,7 @@ from grpclib import Status
 from doubles.modal import kit
 from doubles.modal.state import Result
 from vf_core.errors import SandboxError, SandboxUnconfirmedError
+from vf_core.runtimes.box import Box
 from vf_core.runtimes.lifecycle import State
 from vf_core.runtimes.modal import account
 from vf_core.runtimes.modal.runtime import ModalRuntime
@@ -349,22 +349,41 @@ async def test_a_status_that_nobody_knows_is_no_end(double, box):
     await box.stop_confirmed()
 
 
-async def test_a_handle_without_an_id_is_terminated_by_handle(double):
-    """The id could not be noted; the sandbox is there."""
+async def test_a_handle_without_an_id_is_terminated_by_handle(double, monkeypatch):
+    """Creation fails between the answer and the note of its id."""
+
+    def fails(box, id):
+        raise RuntimeError("the id could not be noted")
+
     box = kit.runtime()
-    refused = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Box, "identify", fails)
+        with pytest.raises(SandboxError, match="could not be noted"):
+            await box.start()
+    assert box.sandbox_id == ""
+    assert len(double.live()) == 1
+    await box.stop_confirmed()
+    assert box.state is State.GONE
+    assert "terminated" in box.proof
+    assert double.live() == []
+    assert double.faults.count("^SandboxListV2$") == 0
+
+
+async def test_an_id_that_could_not_be_reported_is_kept(double):
+    box = kit.runtime()
+    told = []
 
     def observer(move):
-        if move.id and not refused:
-            refused.append(move)
+        if move.id and not told:
+            told.append(move)
             raise RuntimeError("the observer is broken")
 
     box._observer = observer
-    with contextlib.suppress(SandboxError):
-        await box.start()
+    await box.start()
     await box.stop_confirmed()
+    assert told
+    assert box.sandbox_id
     assert double.live() == []
-    assert refused
 
 
 async def test_a_restart_has_nothing_of_the_old_one(double, box):
