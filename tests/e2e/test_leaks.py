@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -119,7 +120,8 @@ def cancelled_inside_create(story: Story) -> None:
 def program_killed(story: Story) -> None:
     run = story.start()
     for pid in wait_for(story.programs, "programs"):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     run.kill(story.random.choice([signal.SIGTERM, signal.SIGKILL]))
     run.ended()
 

@@ -56,6 +56,7 @@ def main() -> None:
         ("Interception", ["-m", "tests.perf.interception", *option]),
         ("Local rollouts", ["-m", "tests.perf.rollouts", *option]),
         ("Screen", ["tests/perf/screen/bench.py"]),
+        ("Ledger", ["tests/perf/ledger/bench.py"]),
         ("500 remote sandboxes, stopped with proof", ["tests/perf/drain/bench.py"]),
     ):
         print(f"\n## {title}\n", flush=True)
