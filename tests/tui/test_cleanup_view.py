@@ -13,6 +13,7 @@ from doubles.inventories import alive, elsewhere, foreign, item
 from doubles.screen_states import hostile
 from vf_core.sandboxes.items import Item, Outcome, ProviderReport
 from vf_tui.filter import FilterError, parse_with
+from vf_tui.inventory_source import left_text
 from vf_tui.inventory_view import ITEMS, SORTS, InventoryView, in_order
 from vf_tui.render import boxes
 from vf_tui.render.commands import command_lines
@@ -138,9 +139,9 @@ def test_an_answer_takes_the_place_of_the_question() -> None:
 
 
 def test_what_is_left_in_words() -> None:
-    assert boxes.left_text([]) == ""
-    assert boxes.left_text(["docker"]) == "1 sandbox of a dead run is left (1 docker)"
-    assert boxes.left_text(["prime", "docker", "docker"]) == (
+    assert left_text([]) == ""
+    assert left_text(["docker"]) == "1 sandbox of a dead run is left (1 docker)"
+    assert left_text(["prime", "docker", "docker"]) == (
         "3 sandboxes of dead runs are left (2 docker, 1 prime)"
     )
 

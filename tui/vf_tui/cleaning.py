@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from vf_core.errors import VfError
 from vf_core.runtimes.lifecycle import State
-from vf_tui.inventory_source import InventorySource
+from vf_tui.inventory_source import InventorySource, left_text
 from vf_tui.inventory_view import InventoryView
 from vf_tui.render import timefmt
-from vf_tui.render.boxes import left_text, outcome_counts
+from vf_tui.render.boxes import outcome_counts
 
 if TYPE_CHECKING:
     from vf_core.sandboxes.items import Outcome, ProviderReport

@@ -7,7 +7,7 @@ another thread, and told back on the caller's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -79,3 +79,16 @@ def _on_this_loop(tell: Callable[[T], None]) -> Callable[[T], None]:
             loop.call_soon_threadsafe(tell, what)
 
     return hand_over
+
+
+def left_text(kinds: Iterable[str]) -> str:
+    """`3 sandboxes of dead runs are left (2 docker, 1 prime)`; blank for none."""
+    counts: dict[str, int] = {}
+    for kind in kinds:
+        counts[kind] = counts.get(kind, 0) + 1
+    total = sum(counts.values())
+    if not total:
+        return ""
+    named = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items(), key=lambda c: (-c[1], c[0])))
+    one = total == 1
+    return f"{total} sandbox{'' if one else 'es'} of {'a dead run is' if one else 'dead runs are'} left ({named})"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,14 +20,13 @@ from textual.theme import BUILTIN_THEMES, Theme
 from vf_core.config.base import StrictModel
 from vf_core.config.explain import explain
 from vf_core.config.load import load_toml
-from vf_core.config.paths import config_dir
 from vf_core.errors import ConfigError
 from vf_tui.palette import COLOURS, variables
+from vf_tui.theme_files import FALLBACK, shipped_dir, theme_problem, user_dir
 
 if TYPE_CHECKING:
     from textual.app import App
 
-FALLBACK = "dark"
 WITHOUT_COLOUR = "ansi"
 
 
@@ -80,18 +78,6 @@ class Themes:
     files: dict[str, ThemeFile] = field(default_factory=dict)
     sources: dict[str, Path] = field(default_factory=dict)
     problems: list[ConfigError] = field(default_factory=list)
-
-
-def shipped_dir() -> Path:
-    """Where the shipped themes are: beside this module, or at the root of the source tree."""
-    here = Path(__file__).resolve().parent
-    packaged = here / "themes"
-    return packaged if packaged.is_dir() else here.parent.parent / "themes"
-
-
-def user_dir() -> Path:
-    """Where the user's themes are; the directory need not exist."""
-    return config_dir() / "themes"
 
 
 def load_theme(file: Path) -> ThemeFile:
@@ -168,15 +154,6 @@ def choose(wanted: str, environ: Mapping[str, str] | None = None) -> str:
     return WITHOUT_COLOUR if environ.get("NO_COLOR") else wanted
 
 
-def theme_problem(wanted: str, themes: Themes) -> str:
-    """Why there is no theme of this name, and which was probably meant; "" when there is one."""
-    if wanted in themes.files:
-        return ""
-    near = get_close_matches(wanted, themes.files, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(themes.files)}"
-    return f"no theme {wanted!r} ({hint})"
-
-
 def install(app: App[Any], wanted: str, themes: Themes | None = None) -> list[str]:
     """Register all themes with `app` and switch to `wanted`; messages for the user about what was refused.
 
@@ -185,7 +162,7 @@ def install(app: App[Any], wanted: str, themes: Themes | None = None) -> list[st
     themes = load_themes() if themes is None else themes
     messages = [f"theme not loaded: {problem}" for problem in themes.problems]
     name = wanted
-    if problem := theme_problem(wanted, themes):
+    if problem := theme_problem(wanted, themes.files):
         messages.append(f"{problem}; using {FALLBACK}")
         name = FALLBACK
     # A theme in use is not drawn anew when it is registered again: leave it first.

@@ -179,7 +179,8 @@ def own_files() -> Iterator[Finding]:
     """The user's settings, keys and themes."""
     from vf_core.config.settings import load_settings, settings_file
     from vf_tui.keymap import load_keymap
-    from vf_tui.theme import load_themes, theme_problem
+    from vf_tui.theme import load_themes
+    from vf_tui.theme_files import theme_problem
 
     theme = ""
     for name, file, read in (
@@ -194,7 +195,7 @@ def own_files() -> Iterator[Finding]:
         theme = getattr(got, "theme", theme)
         yield Finding("app", name, "ok", str(file) if file.exists() else "the defaults")
     themes = load_themes()
-    problem = theme_problem(theme, themes) if theme else ""
+    problem = theme_problem(theme, themes.files) if theme else ""
     for refused in themes.problems:
         yield Finding("app", "theme", "broken", str(refused), "correct the file")
     if problem:
@@ -205,8 +206,7 @@ def own_files() -> Iterator[Finding]:
 
 def ledger() -> Iterator[Finding]:
     """The ledger of sandboxes, and what dead runs left."""
-    from vf_tui.inventory_source import InventorySource
-    from vf_tui.render.boxes import left_text
+    from vf_tui.inventory_source import InventorySource, left_text
 
     began = time.monotonic()
     try:

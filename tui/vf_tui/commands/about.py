@@ -40,9 +40,9 @@ def config_command(as_json: bool) -> int:
 
 
 def _warn_of_theme(name: str, source: str) -> None:
-    from vf_tui.theme import FALLBACK, load_themes, theme_problem
+    from vf_tui.theme_files import FALLBACK, theme_names, theme_problem
 
-    if problem := theme_problem(name, load_themes()):
+    if problem := theme_problem(name, theme_names()):
         notice(f"warning: {source}: {problem}; {FALLBACK} is used")
 
 
@@ -89,7 +89,8 @@ def keys_command(as_json: bool) -> int:
 def themes_command(as_json: bool) -> int:
     """List the colour themes and where each comes from."""
     from vf_core.config.settings import load_settings_and_sources
-    from vf_tui.theme import FALLBACK, load_themes
+    from vf_tui.theme import load_themes
+    from vf_tui.theme_files import FALLBACK
 
     settings, sources = load_settings_and_sources()
     current = settings.theme

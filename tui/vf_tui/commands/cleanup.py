@@ -78,7 +78,7 @@ def cleanup_command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Delete what dead runs left: sandboxes of ours whose owner is proven dead, of all runs or of each RUN.
+    """Delete what dead runs left, with proof: sandboxes of ours whose owner is dead, of all runs or of each RUN.
 
     Every owner is looked at again right before its sandbox is deleted, and the end is proven by the provider's own
     answer. The exit code is 4 when something stays unconfirmed, or when a provider that the ledger has sandboxes of

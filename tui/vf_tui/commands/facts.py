@@ -56,8 +56,7 @@ def print_runs(roots: Sequence[Path], *, as_json: bool) -> int:
 def tell_leftovers() -> None:
     """A notice of what dead runs left, as far as the ledger knows; asks nobody."""
     from vf_core.errors import VfError
-    from vf_tui.inventory_source import InventorySource
-    from vf_tui.render.boxes import left_text
+    from vf_tui.inventory_source import InventorySource, left_text
 
     try:
         left = left_text(InventorySource().leftover_kinds())

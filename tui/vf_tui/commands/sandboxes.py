@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 )
 @JSON
 def sandboxes_command(providers: tuple[str, ...], everything: bool, as_json: bool) -> int:
-    """List all sandboxes: the ledger joined with what each provider lists.
+    """List all sandboxes: what exists, and what is left of dead runs.
 
-    Each provider's answer time, or why it could not be asked, stands at the top. The exit code is 5 when a provider
-    that the ledger has sandboxes of could not be asked.
+    It is the ledger joined with what each provider lists. Each provider's answer time, or why it could not be asked,
+    stands at the top. The exit code is 5 when a provider that the ledger has sandboxes of could not be asked.
     """
     from vf_tui.commands.boxes import LEGEND, item_facts, item_lines, report_facts, report_lines, summary
 

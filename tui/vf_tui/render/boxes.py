@@ -233,19 +233,6 @@ def report_lines(reports: Iterable[ProviderReport], waited: float, limit: int) -
     return [((cell(text, 600), style),) for text, style in told]
 
 
-def left_text(kinds: Iterable[str]) -> str:
-    """`3 sandboxes of dead runs are left (2 docker, 1 prime)`; blank for none."""
-    counts: dict[str, int] = {}
-    for kind in kinds:
-        counts[kind] = counts.get(kind, 0) + 1
-    total = sum(counts.values())
-    if not total:
-        return ""
-    named = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items(), key=lambda c: (-c[1], c[0])))
-    one = total == 1
-    return f"{total} sandbox{'' if one else 'es'} of {'a dead run is' if one else 'dead runs are'} left ({named})"
-
-
 _SETTLED = State.GONE.word
 
 
