@@ -31,7 +31,7 @@ def double(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[PrimeDou
 
 @pytest.fixture
 async def box(double: PrimeDouble) -> AsyncIterator[PrimeRuntime]:
-    box = runtime(pace=replace(QUICK, poll=1.0, margin=0.5))
+    box = runtime(pace=replace(QUICK, poll=1.0, margin=1.0, liveness=1.5))
     await box.start()
     yield box
     double.faults.clear()

@@ -212,9 +212,9 @@ async def test_a_proxy_is_honoured(double, monkeypatch):
 
 async def test_many_are_stopped_together(double):
     """More at once than the SDK has connections."""
-    boxes = [runtime(f"many-{n}") for n in range(150)]
+    boxes = [runtime(f"many-{n}") for n in range(120)]
     await asyncio.gather(*(box.start() for box in boxes))
-    assert len(double.live()) == 150
+    assert len(double.live()) == 120
     running = [asyncio.ensure_future(box.run(["sleep", "600"])) for box in boxes[:20]]
     await asyncio.gather(*(box.stop_confirmed() for box in boxes))
     assert {box.state for box in boxes} == {State.GONE}

@@ -21,6 +21,8 @@ def answer(double: PrimeDouble, request: dict[str, Any]) -> Any:
         return double.expire(**request)
     if what == "revoke":
         return double.revoke()
+    if what == "expire_tokens":
+        return double.expire_tokens()
     if what == "fault":
         return double.faults.add(request.pop("op"), request.pop("action"), **request)
     if what == "calm":
