@@ -10,6 +10,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from vf_core.errors import SandboxError
 from vf_core.runtimes.box import CUT_SHORT, NEVER_ASKED, Answer, Box, say
 from vf_core.runtimes.lifecycle import State
 
@@ -88,6 +89,9 @@ def _leave(box: Box[Any]) -> None:
 def _clean(machine: Machine[Any], box: Box[Any]) -> Answer | Exception | None:
     try:
         return machine._cleanup(box) if box.asked else Answer(True, NEVER_ASKED)
+    except (SandboxError, OSError) as e:
+        log.warning("sandbox %s could not be ended at exit: %s", box.name, e)
+        return e
     except Exception as e:
         log.exception("sandbox %s could not be ended at exit", box.name)
         return e
