@@ -120,6 +120,22 @@ async def test_a_change_right_before_the_answer_counts() -> None:
         assert source.took == []
 
 
+async def test_what_was_confirmed_is_done_though_the_inventory_was_old_or_was_being_asked_for() -> None:
+    source = FakeInventory([item(0), item(1)])
+    async with on_inventory(source) as w:
+        await open_on_all(w)
+        w.app.cleaning.view.taken = 0.0
+        source.hold()
+        w.app.cleaning.ask()
+        await w.press("2", "y")
+        await w.no_dialog()
+        await w.until(lambda: source.took, "the cleanup")
+        source.let_go()
+        await ended(w)
+        await shows(w, "2 GONE")
+        assert source.asked == 2
+
+
 async def test_hidden_ones_are_counted() -> None:
     source = FakeInventory([item(0), item(1, kind="prime")])
     async with on_inventory(source) as w:

@@ -40,6 +40,7 @@ class Cleaning:
         self.asking = False
         self.ending = 0
         self._since = 0.0
+        self._round = 0
         self._looked = float("-inf")
         self._looking = False
         self._news = False
@@ -108,24 +109,28 @@ class Cleaning:
         if self.busy:
             return
         self.asking, self.problem, self._since = True, "", self._app.clock()
+        self._round += 1
         self.view.reports.clear()
         self._changed()
-        self._app.run_worker(self._ask(), group="inventory")
+        self._app.run_worker(self._ask(self._round), group="inventory")
 
-    async def _ask(self) -> None:
+    async def _ask(self, round: int) -> None:
+        got, problem = None, ""
         try:
             got = await self.source.take(self._reported)
         except Exception as e:
-            self.problem = f"the sandboxes could not be listed: {_why(e)}"
-        else:
+            problem = f"the sandboxes could not be listed: {_why(e)}"
+        if round != self._round:
+            return  # what was confirmed meanwhile is not to be shown as it was before
+        self.problem = problem
+        if got is not None:
             lost = self.view.take(got.items, got.reports, self._app.clock())
             if lost:
                 self._app.base.say(
                     f"{len(lost)} {'is' if len(lost) == 1 else 'are'} no longer left over and left the selection"
                 )
-        finally:
-            self.asking = False
-            self._changed()
+        self.asking = False
+        self._changed()
 
     def _reported(self, report: ProviderReport) -> None:
         if self.asking:
@@ -157,7 +162,9 @@ class Cleaning:
     ) -> Callable[[str | None], None]:
         def answered(answer: str | None) -> None:
             keys = [key for key in confirmed() if key in self.view.items]
-            if keys and not self.busy:
+            if keys and self.ending:
+                self._app.base.say("not begun: another cleanup is still under way", "error")
+            elif keys:
                 self._end(keys, claimed=claimed)
 
         return answered
@@ -165,6 +172,8 @@ class Cleaning:
     def _end(self, keys: Sequence[str], *, claimed: bool) -> None:
         now = self._app.clock()
         self.ending, self._since = len(keys), now
+        self._round += 1
+        self.asking = False
         self.view.outcomes = {}
         self.view.begin(keys, now)
         self._changed()

@@ -52,6 +52,7 @@ class Going(OpenRun, TightDisplay, TerminalApp, inherit_bindings=False):
             self.switch_screen(name)
         else:
             self.push_screen(name)
+        screen.arrived()
         self.call_after_refresh(screen.refresh_all)
 
     def go_run(self, remark: str) -> None:

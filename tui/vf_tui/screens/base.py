@@ -71,6 +71,9 @@ class BaseScreen(Screen[None], inherit_bindings=False):
         """Do what the registry calls `id`."""
         self.tui.perform(id)
 
+    def arrived(self) -> None:
+        """The user has come to this screen from another; not called when a dialog over it closes."""
+
     def key_pressed(self) -> None:
         """A key came while this screen was on top."""
 

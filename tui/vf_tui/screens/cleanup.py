@@ -57,9 +57,8 @@ class CleanupScreen(BaseScreen):
         super().on_mount()
         self.rows.focus()
 
-    def on_screen_resume(self) -> None:
-        """On top again: what is shown may be old."""
-        super().on_screen_resume()
+    def arrived(self) -> None:
+        """See `BaseScreen`: what is shown may be old."""
         self.cleaning.ask_if_old(FRESH_SECONDS)
 
     @property
