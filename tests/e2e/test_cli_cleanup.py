@@ -102,10 +102,14 @@ def test_on_a_terminal_the_number_is_typed(home: Home) -> None:
     run = run_of(home, 2)
     kill(run)
     argv = [*ARGV, "cleanup", run["run"], "--provider", "subprocess"]
-    for typed, code, said in (("yes", 4, "nothing was deleted"), ("2", 0, "2 GONE")):
+    for typed, code, said in (
+        ("\x03", 130, "interrupted"),
+        ("yes\r", 4, "nothing was deleted"),
+        ("2\r", 0, "2 GONE"),
+    ):
         with PtyProcess(argv, size=(80, 24), env=home.env, cwd=home.work) as term:
             term.wait_for("Type 2 to delete them:")
-            term.send(f"{typed}\r")
+            term.send(typed)
             assert term.wait_exit() == code
             assert said in term.text
 

@@ -127,7 +127,7 @@ async def _cleanup(wanted: Wanted) -> int:
             return incomplete
         if not items:
             return _nothing(inventory, wanted, incomplete)
-        if not wanted.yes and not _confirmed(items):
+        if not wanted.yes and not await _confirmed(items):
             notice("nothing was deleted")
             return UNCONFIRMED
         code = await _clean(ledger, items, inventory, wanted)
@@ -201,7 +201,7 @@ def _nothing(inventory: Inventory, wanted: Wanted, code: int) -> int:
     return code
 
 
-def _confirmed(items: Sequence[Item]) -> bool:
+async def _confirmed(items: Sequence[Item]) -> bool:
     """Show what is meant and have its number typed; on stderr, so that standard output stays clean."""
     from vf_tui.commands.boxes import item_lines
 
@@ -209,7 +209,9 @@ def _confirmed(items: Sequence[Item]) -> bool:
         notice(line)
     sys.stderr.write(fit(f"Type {len(items)} to delete {'it' if len(items) == 1 else 'them'}: ", sys.stderr))
     sys.stderr.flush()
-    return sys.stdin.readline().strip() == str(len(items))
+    # In a thread, so that ctrl+c is heard at once.
+    typed: str = await asyncio.to_thread(sys.stdin.readline)
+    return typed.strip() == str(len(items))
 
 
 async def _clean(ledger: Ledger, items: Sequence[Item], inventory: Inventory, wanted: Wanted) -> int:
