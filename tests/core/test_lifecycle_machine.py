@@ -244,6 +244,27 @@ def test_who_cannot_be_asked_leaves_it_unknown(loop, call, fault):
     assert (box.state, world.alive) == (State.GONE, {})
 
 
+def test_whoever_waits_for_a_stop_is_not_cancelled_by_the_next_one(loop):
+    """One that waits long, and two that wait for proof for less than that."""
+    world, box, _ = build()
+    world.terminate = "stuck"
+    loop.do(box.start())
+
+    async def at_once() -> None:
+        patient = asyncio.create_task(box.stop(timeout=30))
+        await asyncio.sleep(0)
+        for _ in range(2):
+            with pytest.raises(SandboxUnconfirmedError):
+                await box.stop_confirmed(timeout=1)
+        assert not patient.done()
+        world.heal()
+        await box.stop_confirmed(timeout=1)
+        await patient
+
+    loop.do(at_once())
+    assert (box.state, world.alive) == (State.GONE, {})
+
+
 def test_a_best_effort_stop_does_not_raise_and_does_not_lie(loop):
     world, box, _ = build()
     world.terminate = "error"

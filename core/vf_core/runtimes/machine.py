@@ -189,8 +189,10 @@ class Machine(ABC, Generic[HandleT]):
         if box.state.settled or box.state is State.SENT:
             return
         task = self._begin_stop(box, timeout)
-        if task is not None:
+        while task is not None:
             await _shielded(task)
+            # One that came later may have taken its place.
+            task = box.stopping if box.stopping is not task else None
 
     def force(self) -> None:
         """Wait no longer for a graceful end, of a stop under way or to come."""
@@ -229,7 +231,9 @@ class Machine(ABC, Generic[HandleT]):
             log.warning("sandbox %s %s", box.name, detail)
         except asyncio.CancelledError:
             detail = CUT_SHORT
-            raise
+            if box.stopping is asyncio.current_task():
+                raise
+            # Another stop took its place; whoever waits for this one is not to be cancelled by that.
         finally:
             if box.state is State.STOPPING and box.stopping is asyncio.current_task():
                 box.life.to(State.UNKNOWN if detail else State.SENT, detail=detail)
