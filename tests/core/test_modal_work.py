@@ -201,8 +201,32 @@ async def test_an_argument_that_no_system_takes(box):
     assert result.exit_code == 126
 
 
-async def test_the_sandbox_has_no_secrets_of_this_host(box, monkeypatch):
-    assert "as-test" not in (await box.run(["env"])).stdout
+async def test_the_sandbox_has_no_secrets_of_this_host(double, monkeypatch):
+    """S01: neither what it is asked to be nor its programs hold any."""
+    monkeypatch.setenv("OPENAI_API_KEY", "canary-77aa")
+    box = kit.runtime()
+    await box.start()
+    seen = (await box.run(["env"], {"ONE": "given"})).stdout
+    made = double.world.sandboxes[box.sandbox_id]
+    for secret in ("as-test", "canary-77aa"):
+        assert secret not in seen
+        assert secret not in str(made.definition) + str(made.tags)
+    assert "given" not in str(made.definition) + str(made.tags)
+    await box.stop_confirmed()
+
+
+@pytest.mark.parametrize(
+    "workdir", ["/deep/er/place", "/with space/$(touch x)`touch x`;'q\"&*", "/new\nline"]
+)
+async def test_s05_the_working_directory_is_made_as_it_is_called(double, tmp_path, workdir):
+    workdir = f"{tmp_path}{workdir}"
+    box = kit.runtime(workdir=workdir)
+    await box.start()
+    assert (await box.run(["pwd"])).stdout.endswith(f"{workdir}\n")
+    await box.write("file", b"x")
+    assert (await box.run(["ls", "-A", "."])).stdout == "file\n"
+    assert await box.read(f"{workdir}/file") == b"x"
+    await box.stop_confirmed()
 
 
 async def test_only_named_ports_are_exposed(box):

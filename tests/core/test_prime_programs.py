@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +46,39 @@ async def started(box: PrimeRuntime, program: str) -> tuple[asyncio.Future, Outp
     running = asyncio.ensure_future(box.run_program(sh(program), on_output=output))
     await asyncio.wait_for(output.came.wait(), 10)
     return running, output
+
+
+WORKDIRS = ["/deep/er/place", "/with space/$(touch x)`touch x`;'q\"&*", "/new\nline"]
+
+
+@pytest.mark.parametrize("workdir", WORKDIRS)
+async def test_s05_the_working_directory_is_made_as_it_is_called(double, workdir):
+    box = runtime(workdir=workdir)
+    await box.start()
+    assert (await box.run(["pwd"])).stdout.endswith(f"{workdir}\n")
+    await box.write("file", b"x")
+    assert (await box.run(["ls", "-A", "."])).stdout == "file\n"
+    assert await box.read(f"{workdir}/file") == b"x"
+    await box.stop_confirmed()
+
+
+@pytest.mark.parametrize("there", [False, True])
+async def test_s08_the_tokens_that_the_sdk_keeps_are_private(double, tmp_path, there):
+    """Whatever the umask, and also in a file that another program left open to all."""
+    kept = tmp_path / ".prime" / "sandbox_auth_cache.json"
+    if there:
+        kept.parent.mkdir()
+        kept.write_text("{}")
+        kept.chmod(0o666)
+    old = os.umask(0)
+    try:
+        box = runtime()
+        await box.start()
+    finally:
+        os.umask(old)
+    assert box.sandbox_id in kept.read_text()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    await box.stop_confirmed()
 
 
 # ---------------------------------------------------------------------- the connection fails

@@ -58,6 +58,7 @@ class Client:
         self.users = 0
         self._sdk = sdk.load().AsyncSandboxClient()
         self._api = self._sdk.client
+        sdk.keep_tokens_private(self._api.config.config_dir)
         self._gates = {name: asyncio.Semaphore(n) for name, n in _AT_ONCE.items()}
         self._board = Board(self._ask_many, self.snapshot)
         self._checked = -math.inf

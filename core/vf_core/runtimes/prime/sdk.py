@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from vf_core.errors import ConfigError
 
 EXTRA_HINT: Final = "pip install 'vf-tui[prime]'"
 LOGIN_HINT: Final = "set PRIME_API_KEY, or run `prime login`"
+_TOKENS: Final = "sandbox_auth_cache.json"
 
 Kind = Literal["missing", "denied", "refused", "ended", "transient", "garbled"]
 """missing: the provider's own 404. denied: who asks may not (401, 402, 403). refused: another 4xx, asking again
@@ -70,6 +74,18 @@ def check_credentials() -> None:
         raise ConfigError(f"the settings of the prime command cannot be used: {e}", key="type") from e
     if not found:
         raise ConfigError("there are no credentials for Prime", key="type", hint=LOGIN_HINT)
+
+
+def keep_tokens_private(directory: Path) -> None:
+    """The SDK writes the tokens of sandboxes to a file in its settings' `directory`, for all to read unless the file
+    says otherwise."""
+    with contextlib.suppress(OSError):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = os.open(directory / _TOKENS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(file, 0o600)
+        finally:
+            os.close(file)
 
 
 def request_fields() -> frozenset[str]:
