@@ -52,7 +52,8 @@ WORKDIRS = ["/deep/er/place", "/with space/$(touch x)`touch x`;'q\"&*", "/new\nl
 
 
 @pytest.mark.parametrize("workdir", WORKDIRS)
-async def test_s05_the_working_directory_is_made_as_it_is_called(double, workdir):
+async def test_s05_the_working_directory_is_made_as_it_is_called(double, tmp_path, workdir):
+    workdir = f"{tmp_path}{workdir}"
     box = runtime(workdir=workdir)
     await box.start()
     assert (await box.run(["pwd"])).stdout.endswith(f"{workdir}\n")
