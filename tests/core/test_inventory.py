@@ -379,6 +379,22 @@ async def test_another_account_or_engine_than_the_one_that_can_be_asked_is_unkno
     assert [row.state for row in await ledger.read()] == [State.LIVE]
 
 
+async def test_what_is_listed_under_another_name_of_its_engine_is_one_sandbox(ledger: Ledger) -> None:
+    owner, shelf = dead_owner(), Shelf(account="unix:///near")
+    shelf.put("i1", owner, name="box")
+    await recorded(ledger, owner, "box", id="i1", account="unix:///near-by-another-name")
+    await recorded(ledger, owner, "gone", id="i0", state=State.GONE, account="unix:///near-by-another-name")
+    shelf.put("i0", owner, name="gone")
+    items = by_id(await looked(ledger, shelf))
+    assert len(items) == 2
+    assert {item.account for item in items.values()} == {"unix:///near"}
+    assert (items["i1"].state, items["i1"].seen) == (State.LIVE, {"ledger", "list"})
+    assert items["i0"].state is State.SURVIVED, "listed in spite of its proof"
+    outcomes = await clean(ledger, list(items.values()), makers={"fake": lambda: FakeProvider(shelf)})
+    assert [outcome.state for outcome in outcomes] == ["GONE", "GONE"]
+    assert [row.state for row in await ledger.read()] == [State.GONE, State.GONE]
+
+
 async def test_providers_that_are_not_set_up_are_told_only_where_they_are_missed(ledger: Ledger) -> None:
     def missing() -> Provider:
         raise SandboxError("no credentials for acme", hint="set ACME_KEY")

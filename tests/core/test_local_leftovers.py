@@ -226,23 +226,47 @@ async def test_a_ledgers_row_makes_a_lone_directory_a_leftover(place: Path, ledg
         assert not any(os.path.lexists(directory) for directory in said["directories"])
 
 
-async def test_under_another_tmpdir_nothing_is_proven(
+async def test_what_was_made_under_another_tmpdir_is_found_and_ended_there(
     place: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with killed_engine(ledger) as said:
+        other = tmp_path / "other"
+        other.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(other))
+        found = [item for item in of_ids(await looked(ledger), said) if not item.id.startswith(HELPERS)]
+        assert sorted(item.id for item in found) == sorted(said["ids"]), "each is told of once"
+        assert {(item.seen, item.leftover) for item in found} == {(frozenset({"ledger", "list"}), True)}
+        outcomes = await cleaned(ledger, found)
+        assert {outcome.state for outcome in outcomes.values()} == {"GONE"}
+        assert all(f"no directory in {other}, {place}" in o.proof for o in outcomes.values())
+        assert not any(os.path.lexists(directory) for directory in said["directories"])
+        assert {row.state for row in await ledger.read()} == {State.GONE}
+
+
+@pytest.mark.parametrize("fault", ["unreadable", "gone"])
+async def test_a_tmpdir_that_cannot_be_looked_into_proves_nothing(
+    place: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str
 ) -> None:
     async with killed_engine(ledger) as said:
         os.kill(said["watchdog"], signal.SIGCONT)
         await until(lambda: not _runs(said["watchdog"]))
-        other = tmp_path / "other"
-        other.mkdir()
-        monkeypatch.setattr(tempfile, "tempdir", str(other))
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        real = os.listdir
+
+        def denied(path: Any = ".") -> list[str]:
+            if str(path).startswith(str(place)):
+                raise (
+                    PermissionError(13, "Permission denied")
+                    if fault == "unreadable"
+                    else FileNotFoundError(2)
+                )
+            return real(path)
+
+        monkeypatch.setattr(os, "listdir", denied)
         found = of_ids(await looked(ledger), said)
-        assert {(item.state, item.leftover) for item in found} == {(State.UNKNOWN, True)}
-        assert all(str(place) in item.why for item in found)
-        assert {outcome.state for outcome in (await cleaned(ledger, found)).values()} == {"UNKNOWN"}
-        assert all(os.path.isdir(directory) for directory in said["directories"])
-        monkeypatch.setattr(tempfile, "tempdir", None)
-        outcomes = await cleaned(ledger, of_ids(await looked(ledger), said))
-        assert {outcome.state for outcome in outcomes.values()} == {"GONE"}
+        state = State.UNKNOWN if fault == "unreadable" else State.GONE
+        assert {item.state for item in found} == {state}
+        assert fault == "gone" or all(str(place) in item.why and "TMPDIR=" in item.why for item in found)
 
 
 async def test_a_live_engines_sandbox_is_not_ended_even_if_asked(place: Path) -> None:

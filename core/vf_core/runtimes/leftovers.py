@@ -32,7 +32,7 @@ _PAUSES = (0.01, 0.02, 0.05, 0.1, 0.2)
 
 
 class LocalProvider(Provider):
-    """This host, for this user, under this temporary directory."""
+    """This host, for this user, under this temporary directory, and those others that it is asked about."""
 
     kind: ClassVar[str] = "subprocess"
 
@@ -42,20 +42,46 @@ class LocalProvider(Provider):
         self._next: asyncio.Task[Look] | None = None
         # Asked about: their directories are looked for in processes' working directories also when they are removed.
         self._wanted: set[str] = set()
+        self._tmps = [_tmp()]
 
     @property
     def account(self) -> str:
         """See `Provider.account`: another host, or another TMPDIR, is another place."""
         return local_account()
 
+    def reaches(self, account: str) -> bool:
+        """See `Provider.reaches`: a TMPDIR of this host that can be looked into, or that is no more."""
+        host, _, path = account.partition(":")
+        tmp = Path(os.path.realpath(path)) if os.path.isabs(path) else None
+        if host != here().host or tmp is None:
+            return account == ""
+        if tmp not in self._tmps:
+            try:
+                os.listdir(tmp)
+            except (FileNotFoundError, NotADirectoryError):
+                pass
+            except OSError:
+                return False
+            self._tmps.append(tmp)
+        return True
+
+    def way_to(self, account: str) -> str:
+        """See `Provider.way_to`."""
+        host, _, path = account.partition(":")
+        return f"set TMPDIR={shlex.quote(path)}" if host == here().host else f"ask on {host}"
+
     async def listed(self) -> list[Listed]:
         """See `Provider.listed`."""
         seen = await self._look()
-        found = await asyncio.to_thread(_on_disk)
+        found = await asyncio.to_thread(self._on_disk)
         out = [_listed_record(record, seen) for record in found.values() if isinstance(record, Record)]
         stray = {id for id, record in found.items() if record is None}
         stray |= {id for id in seen.sandboxes if id not in found}
-        out += [_listed_stray(id, id in found, seen) for id in sorted(stray) if _is_ours(id, found, seen)]
+        out += [
+            _listed_stray(id, id in found, seen, self._changed(id))
+            for id in sorted(stray)
+            if _is_ours(id, found, seen)
+        ]
         return [*out, *(listed for token, who in seen.helpers.items() for listed in _helpers(token, who))]
 
     async def find(self, name: str) -> list[Listed]:
@@ -65,13 +91,13 @@ class LocalProvider(Provider):
     async def delete(self, id: str) -> None:
         """See `Provider.delete`: end its processes, then remove its directory. Refused while its engine lives."""
         self._wanted.add(_checked(id))
-        found = (await asyncio.to_thread(_on_disk)).get(id)
+        found = (await asyncio.to_thread(self._on_disk)).get(id)
         if found is not None and _lives(found):
             raise SandboxError(f"local sandbox {id} is not ended: its engine (pid {found.pid}) lives")
         left = await self._end(id)
         if left:
             raise SandboxError(f"local sandbox {id}: {ending.still_there([member.proc for member in left])}")
-        for path in _places(id):
+        for path in self._places(id):
             problem = await asyncio.to_thread(records.remove_tree, str(path))
             if problem:
                 raise SandboxError(f"local sandbox {id}: its directory is still there: {problem}")
@@ -86,10 +112,11 @@ class LocalProvider(Provider):
             return Answer(False, ending.still_there([member.proc for member in left]))
         if id.startswith(HELPERS):
             return Answer(True, f"this host: no process with mark {id.removeprefix(HELPERS)}")
-        places = await asyncio.to_thread(_places, id)
+        places = await asyncio.to_thread(self._places, id)
         if places:
             return Answer(False, f"its directory or record is still there: {places[0]}")
-        return Answer(True, f"this host: no process with mark {id}, no directory in {_tmp()}")
+        looked = ", ".join(map(str, self._tmps))
+        return Answer(True, f"this host: no process with mark {id}, no directory in {looked}")
 
     def delete_command(self, id: str) -> str:
         """See `Provider.delete_command`."""
@@ -99,9 +126,44 @@ class LocalProvider(Provider):
         kill = f"grep -lszE {shlex.quote(pattern)} /proc/[0-9]*/environ | cut -d/ -f3 | xargs -r kill -KILL"
         if id.startswith(HELPERS):
             return f"{kill}; pkill -KILL -f {shlex.quote(f'watchdog_main[.]py .* {value} ')}"
-        paths = [str(path) for path in _places(id)] or [str(_tmp() / id)]
+        paths = [str(path) for path in self._places(id)] or [str(_tmp() / id)]
         names = " ".join(shlex.quote(name) for path in paths for name in (path, f"{path}.json"))
         return f"{kill}; rm -rf -- {names}"
+
+    # ------------------------------------------------------------------ what is on disk
+
+    def _roots(self) -> list[Path]:
+        return [root for tmp in self._tmps for root in records.roots(tmp)]
+
+    def _on_disk(self) -> dict[str, Record | None]:
+        """Records by id; None for what has none that can be read."""
+        found: dict[str, Record | None] = dict.fromkeys(self._ids_on_disk())
+        known = records.read_records(self._roots())
+        found.update((record.id, record) for record in known if record.id in found)
+        return found
+
+    def _ids_on_disk(self) -> list[str]:
+        ids: dict[str, None] = {}
+        for root in self._roots():
+            with contextlib.suppress(OSError):
+                for name in sorted(os.listdir(root)):
+                    id = name.removesuffix(".json")
+                    if id != records.SCRIPTS and _plain(id):
+                        ids[id] = None
+        return list(ids)
+
+    def _places(self, id: str) -> list[Path]:
+        """Its directory, in each private root that holds it or its record."""
+        if id.startswith(HELPERS):
+            return []
+        places = [root / id for root in self._roots()]
+        return [path for path in places if os.path.lexists(path) or os.path.lexists(f"{path}.json")]
+
+    def _changed(self, id: str) -> float | None:
+        for path in self._places(id):
+            with contextlib.suppress(OSError):
+                return path.lstat().st_mtime
+        return None
 
     # ------------------------------------------------------------------ processes
 
@@ -115,8 +177,8 @@ class LocalProvider(Provider):
         async with self._looks:
             self._next = None
             try:
-                ids = {*_ids_on_disk(), *self._wanted}
-                directories = {str(root / id): id for root in records.roots() for id in ids}
+                ids = {*self._ids_on_disk(), *self._wanted}
+                directories = {str(root / id): id for root in self._roots() for id in ids}
                 return await asyncio.to_thread(look, directories)
             except (OSError, tree.RestlessError) as e:
                 raise SandboxError(f"this host's processes cannot be looked at: {e}") from e
@@ -153,33 +215,7 @@ def _tmp() -> Path:
     return Path(os.path.realpath(tempfile.gettempdir()))
 
 
-# ---------------------------------------------------------------------- what is on disk
-
-
-def _on_disk() -> dict[str, Record | None]:
-    """Records by id; None for what has none that can be read."""
-    found: dict[str, Record | None] = dict.fromkeys(_ids_on_disk())
-    found.update((record.id, record) for record in records.read_records() if record.id in found)
-    return found
-
-
-def _ids_on_disk() -> list[str]:
-    ids: dict[str, None] = {}
-    for root in records.roots():
-        with contextlib.suppress(OSError):
-            for name in sorted(os.listdir(root)):
-                id = name.removesuffix(".json")
-                if id != records.SCRIPTS and _plain(id):
-                    ids[id] = None
-    return list(ids)
-
-
-def _places(id: str) -> list[Path]:
-    """Its directory, in each private root that holds it or its record."""
-    if id.startswith(HELPERS):
-        return []
-    places = [root / id for root in records.roots()]
-    return [path for path in places if os.path.lexists(path) or os.path.lexists(f"{path}.json")]
+# ---------------------------------------------------------------------- ids and records
 
 
 def _plain(id: str) -> bool:
@@ -221,13 +257,13 @@ def _listed_record(record: Record, seen: Look) -> Listed:
     return Listed(record.id, record.name, labels, status, created=record.created)
 
 
-def _listed_stray(id: str, on_disk: bool, seen: Look) -> Listed:
+def _listed_stray(id: str, on_disk: bool, seen: Look, changed: float | None) -> Listed:
     members = seen.sandboxes.get(id, [])
     status = f"{_status(len(members), on_disk)}, no record"
     # Which of a nested process's engines started this sandbox is told by its place among the marks.
     tokens = [m.tokens[m.sandboxes.index(id)] for m in members if id in m.sandboxes[: len(m.tokens)]]
     labels = _labels_by_token(tokens[0], members) if tokens else {}
-    return Listed(id, "", labels, status, created=_changed(id))
+    return Listed(id, "", labels, status, created=changed)
 
 
 def _is_ours(id: str, found: Mapping[str, Record | None], seen: Look) -> bool:
@@ -269,10 +305,3 @@ def _labels_by_token(token: str, members: list[Member]) -> dict[str, str]:
 def _status(processes: int, directory: bool) -> str:
     running = f"{processes} process{'' if processes == 1 else 'es'}" if processes else "no process"
     return f"{running}, {'its directory' if directory else 'no directory'}"
-
-
-def _changed(id: str) -> float | None:
-    for path in _places(id):
-        with contextlib.suppress(OSError):
-            return path.lstat().st_mtime
-    return None

@@ -59,5 +59,14 @@ class Provider(ABC):
     def delete_command(self, id: str) -> str:
         """The provider's own command line that would delete it, quoted for a shell."""
 
+    def reaches(self, account: str) -> bool:
+        """Whether what was made at `account` can be asked for here all the same. From then on it is.
+        May read directories: not on an event loop."""
+        return account in ("", self.account)
+
+    def way_to(self, account: str) -> str:
+        """What to do so that `account` is asked instead; empty where that is not known."""
+        return ""
+
     async def close(self) -> None:  # noqa: B027 - most have nothing to let go of
         """Let go of connections. Idempotent."""

@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,9 +56,10 @@ def _prefix() -> str:
     return f"vf-tui-box-{os.geteuid()}-"
 
 
-def roots() -> list[Path]:
-    """The private directories of this user that exist: ours, entered by nobody else. Usually one or none."""
-    tmp = _tmp()
+def roots(tmp: Path | None = None) -> list[Path]:
+    """The private directories of this user in `tmp` (by default the temporary directory): ours, entered by nobody
+    else. Usually one or none."""
+    tmp = tmp or _tmp()
     try:
         names = sorted(name for name in os.listdir(tmp) if name.startswith(_prefix()))
     except OSError:
@@ -165,12 +166,12 @@ def forget(record: Record) -> None:
         os.unlink(_path(Path(record.directory)))
 
 
-def read_records() -> Iterator[Record]:
-    """All sandboxes of this user that are written down on this host, of live and dead engines.
+def read_records(places: Iterable[Path] | None = None) -> Iterator[Record]:
+    """All sandboxes of this user that are written down in `places` (by default `roots()`), of live and dead engines.
 
     A record that cannot be read (torn by a crash) is passed over; its directory stands beside it.
     """
-    for root in roots():
+    for root in roots() if places is None else places:
         for path in sorted(root.glob("*.json")):
             try:
                 yield _parse(json.loads(path.read_bytes()))

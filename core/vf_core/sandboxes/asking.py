@@ -45,6 +45,7 @@ class Asked:
         self._began = time.monotonic()
         self._provider: Provider | None = None
         self._covered: set[int] = set()
+        self._reached: set[str] = set()
         self._slots = asyncio.Semaphore(PARALLEL)
 
     async def ask(self, make: Callable[[], Provider], told: Report) -> None:
@@ -52,15 +53,22 @@ class Asked:
         provider = self._provider = make()
         self.report = replace(self.report, account=safe(provider.account))
         told(self.report)
+        accounts = {row.account for row in self.rows}
+        self._reached = await asyncio.to_thread(lambda: set(filter(provider.reaches, accounts)))
         listed = await provider.listed()
         self._answered(count=sum(entry.alive for entry in listed))
         told(self.report)
-        mine = [row for row in self.rows if row.account in ("", self.report.account)]
+        # No id is given twice: what is listed is the row's sandbox, whatever the way to it was called.
+        here = {entry.id for entry in listed}
+        mine = [row for row in self.rows if self._covers(row) or row.id in here]
         mine += await self._proven([entry for entry in listed if entry.alive], mine)
         matched = join.match(mine, listed)
         await self._of_list([entry for entry in matched.unknown if entry.alive])
         turned_up = await self._of_rows(matched.rows)
         self.items = [item for item in self.items if item.rows or item.id not in turned_up]
+
+    def _covers(self, row: Row) -> bool:
+        return row.account in ("", self.report.account) or row.account in self._reached
 
     def failed(self, error: str) -> None:
         """It could not be asked, or did not answer in time: what it has is not known."""
@@ -89,7 +97,7 @@ class Asked:
         ids = [entry.id for entry in listed if entry.id not in known]
         with suppress(SandboxError):  # the ledger's own report says so
             found = await self._ledger.read(kinds=[self.kind], ids=ids) if ids else []
-            return [row for row in found if row.account in ("", self.report.account)]
+            return list(found)
         return []
 
     async def _of_rows(self, pairs: Sequence[tuple[Row, Listed | None]]) -> set[str]:
@@ -169,9 +177,10 @@ class Asked:
         # A question that was given up may be answered all the same.
         if row.key not in self._covered:
             self._covered.add(row.key)
-            account = self.report.account
-            # What is asked now has no command for what was made elsewhere.
-            command = self._command if row.account in ("", account) else lambda id: ""
+            here = self.report.account
+            # Where it is listed it can be ended. What is asked now has no command for what was made elsewhere.
+            account = here if entry is not None and not self._covers(row) else row.account or here
+            command = self._command if entry is not None or self._covers(row) else lambda id: ""
             self.items.append(join.of_row(row, entry, whose, facts, account=account, command=command))
 
     def _command(self, id: str) -> str:
@@ -194,9 +203,16 @@ class Asked:
 
     def _reason(self, row: Row) -> str:
         account = self.report.account
-        if account and row.account not in ("", account):
-            return f"it was made at {row.account}; what can be asked now is {account}"
+        if account and not self._covers(row) and self._provider is not None:
+            return made_elsewhere(self._provider, row.account)
         return self.report.error or "no answer in time"
+
+
+def made_elsewhere(provider: Provider, account: str) -> str:
+    """Why what was made at `account` cannot be asked of `provider`, and what to do."""
+    way = provider.way_to(account)
+    asked = safe(provider.account)
+    return f"it was made at {account}; what can be asked now is {asked}" + (f" ({way})" if way else "")
 
 
 async def judged(owners: Sequence[Owner], kind: str, *, recorded: bool) -> Mapping[Owner, Verdict]:

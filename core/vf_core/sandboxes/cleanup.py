@@ -14,7 +14,7 @@ from vf_core.errors import SandboxError, VfError
 from vf_core.runtimes.lifecycle import State
 from vf_core.runtimes.provider import Listed, Provider
 from vf_core.sandboxes import join, providers
-from vf_core.sandboxes.asking import arrival
+from vf_core.sandboxes.asking import arrival, made_elsewhere
 from vf_core.sandboxes.bounds import bounded, quietly
 from vf_core.sandboxes.items import Item, Outcome
 from vf_core.sandboxes.ledger import Ledger
@@ -169,9 +169,9 @@ class _Cleaner:
             self._providers[item.kind] = found
         if isinstance(found, str):
             raise SandboxError(found)
-        account = safe(found.account)
-        if item.account not in ("", account):
-            raise SandboxError(f"it was made at {item.account}; what can be asked now is {account}")
+        here = item.account in ("", safe(found.account))
+        if not here and not await asyncio.to_thread(found.reaches, item.account):
+            raise SandboxError(made_elsewhere(found, item.account))
         return found
 
     def _make(self, kind: str) -> Provider | str:

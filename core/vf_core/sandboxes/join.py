@@ -77,7 +77,7 @@ def of_row(
     command: Callable[[str], str],
 ) -> Item:
     """A sandbox that the ledger knows; `entry` is from the list, `facts` from asking for it alone, `account`
-    what was asked."""
+    where it can be asked for."""
     state, why = row.state, ""
     if entry is not None and verdict.owner != "live":
         state = _SEEN_ALIVE.get(row.state, row.state)
@@ -86,7 +86,6 @@ def of_row(
         state, detail, proof, why = facts.state, facts.detail or row.detail, facts.proof, facts.why
     id = entry.id if entry is not None else row.id
     gone = state is State.GONE
-    account = row.account or account
     return Item(
         kind=row.kind,
         account=account,

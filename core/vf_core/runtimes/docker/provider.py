@@ -56,10 +56,16 @@ class DockerProvider(Provider):
         """See `Provider.delete_command`."""
         podman = self._engine.is_podman or "podman" in self.account
         client = "podman --remote --url" if podman else "docker --host"
-        host = self.account
-        if not host.startswith(UNIX):
-            host = f"tcp://{host.partition('://')[2]}"
-        return f"{client} {shlex.quote(host)} rm --force --volumes {shlex.quote(id)}"
+        return f"{client} {shlex.quote(_host(self.account))} rm --force --volumes {shlex.quote(id)}"
+
+    def way_to(self, account: str) -> str:
+        """See `Provider.way_to`."""
+        return f"set DOCKER_HOST={shlex.quote(_host(account))}"
+
+
+def _host(account: str) -> str:
+    """An engine's address as its clients take it."""
+    return account if account.startswith(UNIX) else f"tcp://{account.partition('://')[2]}"
 
 
 def _checked(id: str) -> str:
