@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,47 @@ def test_what_ends_when_asked_is_not_killed(shell: list[str]) -> None:
     assert process.stdout.readline() == b"up\n"
     assert run(shell, guest.kill_argv(mark, 60)).returncode == 0
     assert process.wait() == 7
+
+
+FAMILY = """
+child() { trap 'echo asked >>"$1"' TERM; : >"$1"; while [ -e "$2/go" ]; do sleep 0.05 & wait; done; }
+for n in 1 2 3 4 5 6 7 8; do (child "$1/member-$n" "$1") & done
+(set -m; (child "$1/leader" "$1") &)
+child "$1/first" "$1"
+"""
+
+
+def test_each_process_is_asked_once(shell: list[str], tmp_path: Path) -> None:
+    """Members of a group, its leader, and one of another group."""
+    mark, go = guest.new_mark(), tmp_path / "go"
+    go.touch()
+    names = {"first", "leader", *(f"member-{n}" for n in range(1, 9))}
+    family = subprocess.Popen(
+        ["bash", "-c", FAMILY, "family", str(tmp_path)],
+        env=guest.marked_env(os.environ, mark),
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+    )
+    ending = None
+    try:
+        deadline = time.monotonic() + 20
+        while {path.name for path in tmp_path.iterdir()} != {*names, "go"}:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        ending = subprocess.Popen([*shell, *guest.kill_argv(mark, 60)[1:]])
+        while any(not (tmp_path / name).read_text() for name in names):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        go.unlink()
+        assert ending.wait(60) == 0
+        family.wait(10)
+        asked = {name: (tmp_path / name).read_text() for name in names}
+        assert asked == dict.fromkeys(asked, "asked\n")
+    finally:
+        go.unlink(missing_ok=True)
+        for process in filter(None, (family, ending)):
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.parametrize("name", ["plain", "with space", "$(touch x)", "-n", "ünï\n"])

@@ -39,17 +39,28 @@ else
     done 2>/dev/null
   }
 fi
-send() {
-  for file in $2; do
+# Each is asked once, since a second TERM may cut short what the first one began: groups as such, all others alone.
+ask() {
+  all=" $(echo $1) "
+  for file in $all; do
+    pid=${file#/proc/}; pid=${pid%/environ}; line=
+    { read -r line <"/proc/$pid/stat"; } 2>/dev/null
+    set -- ${line##*) }
+    [ "$3" = "$pid" ] && kill -s TERM -- "-$pid" 2>/dev/null && continue
+    case $all in *" /proc/$3/environ "*) ;; *) kill -s TERM "$pid" 2>/dev/null ;; esac
+  done
+}
+end() {
+  for file in $1; do
     pid=${file#/proc/}; pid=${pid%/environ}
-    kill -s "$1" -- "-$pid" 2>/dev/null
-    kill -s "$1" "$pid" 2>/dev/null
+    kill -s KILL -- "-$pid" 2>/dev/null
+    kill -s KILL "$pid" 2>/dev/null
   done
 }
 left=$(carriers "$1"); [ -z "$left" ] && exit 0
 turn=0
 if [ "$2" -gt 0 ]; then
-  send TERM "$left"
+  ask "$left"
   while [ "$turn" -lt "$2" ]; do
     sleep 0.1 2>/dev/null || sleep 1
     left=$(carriers "$1"); [ -z "$left" ] && exit 0
@@ -58,7 +69,7 @@ if [ "$2" -gt 0 ]; then
 fi
 turn=0
 while [ "$turn" -lt 60 ]; do
-  send KILL "$left"
+  end "$left"
   sleep 0.05 2>/dev/null || sleep 1
   left=$(carriers "$1"); [ -z "$left" ] && exit 0
   turn=$((turn + 1))
