@@ -6,222 +6,31 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partialmethod
 from pathlib import Path
-from typing import Any
 
 import pytest
-from grpclib import Status
 
-from doubles.engine_boxes import left
-from doubles.engine_host import need_engine
-from doubles.engine_images import python_image
-from doubles.engine_kit import Kit, engine_kit, script_config
-from doubles.engine_proxy import EngineProxy, says, status
-from doubles.modal import kit as modal
+from doubles.engine_kit import Kit, engine_kit, run_whole
 from doubles.prime import kit as prime
+from doubles.spoiled_places import AtDocker, AtModal, Place, config_of, serving
 from vf_core.events import types as ev
 from vf_core.events.state import ENDED
 from vf_core.rollout import attempt
-from vf_core.runtimes import at_exit
-from vf_core.runtimes.docker import client as docker_client
+from vf_core.runtimes.docker import container
 from vf_core.runtimes.identity import boot_id
 from vf_core.runtimes.lifecycle import State
 from vf_core.runtimes.machine import Machine
-from vf_core.runtimes.modal import account as at_modal
-from vf_core.runtimes.prime.runtime import PrimeRuntime
-from vf_core.runtimes.subprocess import SubprocessRuntime
 from vf_core.sandboxes.cleanup import clean
 from vf_core.sandboxes.inventory import take
 from vf_core.sandboxes.ledger import Ledger
 from vf_core.sandboxes.rows import Row
 
-CREATE, DELETE, INSPECT = (
-    r"^POST .*/containers/create",
-    r"^DELETE .*/containers/",
-    r"^GET .*/containers/[^/]+/json",
-)
-
-
-class Place:
-    """A provider. `on_create` has a function called whenever a create call arrives, before anything is made."""
-
-    kind = "subprocess"
-    image: dict[str, Any] = {}
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.patch = monkeypatch
-
-    def on_create(self, look: Callable[[], None]) -> None:
-        original = SubprocessRuntime._create
-
-        async def create(runtime: SubprocessRuntime, box: Any) -> None:
-            look()
-            await original(runtime, box)
-
-        self.patch.setattr(SubprocessRuntime, "_create", create)
-
-    def live(self) -> int:
-        raise AssertionError("the subclass asks its provider")
-
-    def spoil(self, fault: str) -> None:
-        """From now on an end goes wrong this way."""
-        raise AssertionError("the subclass knows its faults")
-
-    def calm(self) -> None: ...
-
-
-class AtPrime(Place):
-    kind = "prime"
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, double: Any) -> None:
-        super().__init__(monkeypatch)
-        self.double = double
-        monkeypatch.setattr(PrimeRuntime, "pace", prime.QUICK)
-        monkeypatch.setattr(PrimeRuntime, "probe_delays", (0.05, 0.1))
-
-    def on_create(self, look: Callable[[], None]) -> None:
-        original = self.double.state.add
-
-        def add(*args: Any) -> Any:
-            look()
-            return original(*args)
-
-        self.patch.setattr(self.double.state, "add", add)
-
-    def live(self) -> int:
-        return len(self.double.live())
-
-    def spoil(self, fault: str) -> None:
-        delete, get = prime.OPERATIONS["delete"], prime.OPERATIONS["get"]
-        faults: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
-            "401": [(delete, "status", {"status": 401})],
-            "403": [(delete, "status", {"status": 403})],
-            "500": [(delete, "status", {"status": 500})],
-            "look fails": [(get, "status", {"status": 500})],
-            "says 404": [
-                (op, "status", {"status": 403, "body": {"detail": "HTTP 404: not found"}})
-                for op in (delete, get)
-            ],
-            "404 of one that lives": [(delete, "status", {"status": 404})],
-            "hang": [(delete, "hang", {"seconds": 60})],
-            "look hangs": [(get, "hang", {"seconds": 60})],
-            "reset": [(delete, "reset_before", {})],
-            "linger": [("linger", "linger", {"seconds": 3600})],
-        }
-        for op, action, details in faults[fault]:
-            self.double.faults.add(op, action, times=-1, **details)
-
-    def calm(self) -> None:
-        self.double.faults.clear()
-        for sandbox in self.double.state.sandboxes.values():
-            sandbox.gone_at = sandbox.gone_at and 0.0
-
-
-class AtModal(Place):
-    kind = "modal"
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, double: Any) -> None:
-        super().__init__(monkeypatch)
-        self.double = double
-        for name, value in (("TERMINATE", 0.5), ("CALL", 1.0), ("TRIES", 2)):
-            monkeypatch.setattr(at_modal, name, value)
-
-    def on_create(self, look: Callable[[], None]) -> None:
-        original = self.double.world.make
-
-        async def make(*args: Any, **options: Any) -> Any:
-            look()
-            return await original(*args, **options)
-
-        self.patch.setattr(self.double.world, "make", make)
-
-    def live(self) -> int:
-        return len(self.double.live())
-
-    def spoil(self, fault: str) -> None:
-        end, look = "^SandboxTerminateV2$", "^SandboxWaitV2$"
-        faults: dict[str, tuple[str, str, Status | None]] = {
-            "401": (end, "status", Status.UNAUTHENTICATED),
-            "403": (end, "status", Status.PERMISSION_DENIED),
-            "500": (end, "status", Status.INTERNAL),
-            "look fails": (look, "status", Status.INTERNAL),
-            "hang": (end, "hang", None),
-            "look hangs": (look, "hang", None),
-            "reset": (end, "reset_before", None),
-            "linger": ("linger", "linger", None),
-        }
-        op, action, code = faults[fault]
-        details = {"status": code.value} if code else {"seconds": 3600.0}
-        self.double.faults.add(op, action, times=-1, **details)
-
-    def calm(self) -> None:
-        self.double.faults.clear()
-
-
-class AtDocker(Place):
-    kind = "docker"
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, proxy: EngineProxy) -> None:
-        super().__init__(monkeypatch)
-        self.proxy, self.run = proxy, ""
-        self.image = {"image": python_image(), "pull": "never"}
-        monkeypatch.setattr(docker_client, "_REMOVE_PAUSES", (0.01,))
-        monkeypatch.setattr(docker_client, "REMOVE", 0.3)
-
-    def on_create(self, look: Callable[[], None]) -> None:
-        async def seen(exchange: Any) -> None:
-            look()
-            await exchange.join(*await exchange.ask())
-
-        self.proxy.on(CREATE, seen)
-
-    def live(self) -> int:
-        return len(left(self.run))
-
-    def spoil(self, fault: str) -> None:
-        faults = {
-            "403": (DELETE, status(403, "no such container")),
-            "look fails": (INSPECT, status(500)),
-            "says 404": (INSPECT, status(403, "No such container: 404")),
-            "linger": (DELETE, says(b"", 204)),
-        }
-        self.proxy.on(*faults[fault])
-
-    def calm(self) -> None:
-        self.proxy.clear()
-
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Place]:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    if request.param == "prime":
-        for double in prime.serving(monkeypatch, tmp_path, boot_polls=0):
-            yield AtPrime(monkeypatch, double)
-    elif request.param == "modal":
-        for other in modal.serving(monkeypatch):
-            yield AtModal(monkeypatch, other)
-    elif request.param == "docker":
-        need_engine()
-        with EngineProxy() as proxy:
-            monkeypatch.setenv("DOCKER_HOST", proxy.url)
-            yield AtDocker(monkeypatch, proxy)
-    else:
-        yield Place(monkeypatch)
-    # Their providers are gone with the test: nobody is left to be asked when the interpreter ends.
-    at_exit._UNSETTLED.clear()
-
-
-def config_of(place: Place, tmp_path: Path, scripts: list[str], **settings: Any) -> Any:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
-    if place.kind in ("prime", "modal"):
-        tunnel = {"type": "custom", "url": f"http://tunnel.test:{port}", "port": port, "host": "127.0.0.1"}
-        settings["env__interception__tunnel"] = {**tunnel, "check": False}
-        place.image = {"workdir": str(tmp_path / "app"), "price": 0.5}
-    runtime = {"type": place.kind, **place.image}
-    return script_config(tmp_path / "runs", scripts, env__agent__runtime=runtime, **settings)
+    yield from serving(request.param, monkeypatch, tmp_path)
 
 
 def rows(run: str = "") -> list[Row]:
@@ -377,6 +186,45 @@ async def test_t15_racing_commands_on_a_remote_provider(place: Place, tmp_path: 
     assert place.live() == 0
     assert {row.state for row in rows(kit.run_dir.run_id)} == {State.GONE}
     assert_one_trace_each(kit)
+
+
+@pytest.mark.parametrize("place", ["docker", "prime", "modal"], indirect=True)
+async def test_r17_whose_fault_an_end_was(place: Place, tmp_path: Path) -> None:
+    """A sandbox that is ended by hand is the provider's; a program that ends with 137 by itself is the harness's."""
+    async with engine_kit(config_of(place, tmp_path, ["echo up; exec sleep 600", "exit 137"])) as (kit, run):
+        await kit.running("0000-0")
+        box = kit.rollout("0000-0").sandbox
+        assert box is not None
+        await kit.until(lambda: kit.rollout("0001-0").status == "error")
+        await asyncio.to_thread(place.remove, box.id)
+        await kit.until(lambda: kit.rollout("0000-0").status == "error")
+        assert await asyncio.wait_for(run, 60) == 3
+    types = {id: kit.rollout(id).error_type for id in ("0000-0", "0001-0")}
+    assert types == {"0000-0": "SandboxError", "0001-0": "HarnessError"}
+    assert box.name in kit.rollout("0000-0").error
+    assert box.state is State.GONE
+    assert box.proof
+
+
+@pytest.mark.parametrize("place", ["docker"], indirect=True)
+async def test_r28_a_loopback_of_its_own_is_found_out_before_the_program_runs(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = container.spec
+
+    def apart(*args: object, **options: object) -> dict[str, object]:
+        body = made(*args, **options)  # type: ignore[arg-type]
+        body["HostConfig"]["NetworkMode"] = "none"
+        return body
+
+    monkeypatch.setattr(container, "spec", apart)
+    kit, code = await run_whole(config_of(place, tmp_path, ["touch ran"]))
+    assert code == 3
+    assert kit.rollout().error_type == "SandboxError"
+    assert "cannot reach http://127.0.0.1" in kit.rollout().error
+    assert "env.interception.tunnel" in kit.rollout().error
+    assert kit.of(ev.ProgramStarted) == []
+    assert kit.state.unconfirmed == set()
 
 
 def assert_one_trace_each(kit: Kit) -> None:
