@@ -28,7 +28,7 @@ async def test_a_journal_that_breaks_off_without_an_engine_file_is_a_lost_engine
     async with asyncio.timeout(20):
         while not app.bridge.connected:
             await asyncio.sleep(0.01)
-    assert app.state.status == "running"
+    assert app.state.status == "died"
     assert "ENGINE LOST" in app.alarm()
     assert "not proven gone" in app.alarm()
     await app.bridge.close()

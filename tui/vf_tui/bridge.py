@@ -75,6 +75,7 @@ class Bridge:
         try:
             self._take(await self._connect())
             self._live = self.about.alive
+            self._give_up()
             await self.settle()
             self.connected = True
             self.on_change()
@@ -82,6 +83,7 @@ class Bridge:
                 match batch:
                     case Snapshot():
                         self._take(batch.state)
+                        self._give_up()
                         await self.settle()
                     case Events():
                         await self._fold(batch.events)
@@ -152,6 +154,11 @@ class Bridge:
             self._add_notes([Note(self._clock(), "error", f"engine lost: {lost.reason}")])
         self._live = False
         self._silent(False)
+
+    def _give_up(self) -> None:
+        """Of an engine that was dead before it was asked, nothing more is to be expected."""
+        if not self._live and not self.state.over and (self.about.pid or self.state.pid):
+            self.state.abandon()
 
     async def settle(self) -> None:
         """An engine that has gone can't say what was proven since of its sandboxes; the ledger can."""

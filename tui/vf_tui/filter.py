@@ -155,17 +155,11 @@ def haystack(r: RolloutView) -> str:
         r.error_type,
         r.error,
         r.stop_condition,
-        _exit(r),
+        r.exit_word,
         f"{box.name} {box.id} {box.state.word}" if box else "",
         f"{tool.name} {tool.arguments}" if tool else "",
     )
     return "\n".join(parts)[:HAYSTACK_LIMIT]
-
-
-def _exit(r: RolloutView) -> str:
-    if r.program is None:
-        return ""
-    return "running" if r.program.code is None else r.program.meaning
 
 
 _TEXTS: dict[str, Callable[[RolloutView], str]] = {
@@ -176,7 +170,7 @@ _TEXTS: dict[str, Callable[[RolloutView], str]] = {
     "phase": lambda r: r.phase,
     "error": lambda r: f"{r.error_type} {r.error}",
     "stop": lambda r: r.stop_condition,
-    "exit": _exit,
+    "exit": lambda r: r.exit_word,
     "box": lambda r: r.sandbox.state.word if r.sandbox else "none",
     "provider": lambda r: r.sandbox.kind if r.sandbox else "",
     "tool": lambda r: " ".join(tool.name for tool in r.tools),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vf_core.runtimes.lifecycle import State
 from vf_tui.filter import Filter, Vocabulary
+from vf_tui.render import timefmt
 
 if TYPE_CHECKING:
     from vf_core.sandboxes.items import Item, Outcome, ProviderReport
@@ -154,7 +155,7 @@ class InventoryView:
             return "it is being cleaned up"
         if self.settled(item.key):
             return "it is proven gone"
-        return "" if item.leftover else item.why or "it is not proven to be a leftover of ours"
+        return "" if item.leftover else self._why(item) or "it is not proven to be a leftover of ours"
 
     def why_no_claim(self, item: Item) -> str:
         """Why an item can't be claimed; "" when it can."""
@@ -162,7 +163,13 @@ class InventoryView:
             return self.why_not(item)
         if item.leftover:
             return "it is a proven leftover: mark it instead"
-        return "" if item.claimable else item.why or "it is not ours"
+        return "" if item.claimable else self._why(item) or "it is not ours"
+
+    def _why(self, item: Item) -> str:
+        """Who lived then may be dead by now."""
+        if item.owner == "live" and self.taken is not None:
+            return f"{item.why} as of {timefmt.at(self.taken)}, r asks again"
+        return item.why
 
     def toggle(self, key: str) -> None:
         """Mark what isn't, unmark what is; nothing for what can't be marked."""

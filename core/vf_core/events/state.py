@@ -29,6 +29,8 @@ Status = Literal["queued", "active", "completed", "declined", "error", "stopped"
 """A rollout's status: `active` from its attempt's start until its result stands; the last four are final
 unless a restart or a retry begins a new attempt."""
 
+DIED = "died"
+"""A run's status whose engine is gone without a last word."""
 ENDED: frozenset[str] = frozenset({"completed", "declined", "error", "stopped"})
 
 
@@ -153,6 +155,18 @@ class RolloutView:
         """The current attempt's result stands and none follows by itself."""
         return self.status in ENDED
 
+    @property
+    def exit_word(self) -> str:
+        """What is known of the program's exit: `running`, its meaning, `exit unknown` where nobody is left to hear of
+        it; empty before it started."""
+        program = self.program
+        if program is None:
+            return ""
+        if program.code is not None:
+            return program.meaning or f"exit {program.code}"
+        unheard = self.ended_status or (self.sandbox is not None and self.sandbox.state.settled)
+        return "exit unknown" if unheard else "running"
+
 
 @dataclass(slots=True)
 class CommandView:
@@ -198,7 +212,8 @@ class Totals:
 class RunState:
     """A run as told by its events so far. `seq` is the last durable event's number.
 
-    `status`: starting, running, stopping, then completed, stopped or failed. `changed` collects the ids of
+    `status`: starting, running, stopping, then completed, stopped or failed; died where its engine went without a
+    word. `changed` collects the ids of
     rollouts touched since a reader last cleared it; `revision` counts every event. `unconfirmed` names the
     sandboxes that were asked to go, or failed to start, and are not proven gone; once the run is over, or its
     engine known to be gone (`abandon`), all that are not.
@@ -239,8 +254,15 @@ class RunState:
         return [box for box in self.sandboxes.values() if not box.state.settled]
 
     def abandon(self) -> None:
-        """Its engine is gone: nobody is left who would stop what may still be there."""
+        """Its engine is gone: nobody is left who would stop what may still be there. A run that was not over died."""
         self.unconfirmed.update(box.name for box in self.left_over())
+        if not self.over:
+            self.status = DIED
+
+    @property
+    def unattended(self) -> bool:
+        """No engine runs it any more."""
+        return self.over or self.status == DIED
 
     @property
     def over(self) -> bool:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from vf_core.runtimes.lifecycle import State
 from vf_core.text import one_line
 from vf_tui.inventory_view import seen_by
 from vf_tui.render import boxes, timefmt
@@ -132,6 +133,9 @@ def report_facts(report: ProviderReport) -> dict[str, Any]:
 
 
 def summary(inventory: Inventory) -> str:
-    """`12 sandboxes, 3 left over`."""
-    total, left = len(inventory.items), len(inventory.leftovers)
-    return f"{total} sandbox{'es' * (total != 1)}, {left} left over"
+    """`12 sandboxes, 3 left over`; those that were just found to be gone are none."""
+    gone = sum(item.state is State.GONE for item in inventory.items)
+    total, left = len(inventory.items) - gone, len(inventory.leftovers)
+    return f"{total} sandbox{'es' * (total != 1)}, {left} left over" + (
+        f" ({gone} more {'is' if gone == 1 else 'are'} now proven gone)" if gone else ""
+    )

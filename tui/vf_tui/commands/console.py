@@ -91,6 +91,9 @@ class _LogFile(logging.FileHandler):
             fd = os.open(os.devnull, os.O_WRONLY)
         return os.fdopen(fd, "a", encoding="utf-8", errors="backslashreplace")
 
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A full disk is told by whoever needs it for more than a log."""
+
 
 class _Notices(logging.Handler):
     """Warnings of ours on stderr."""

@@ -146,7 +146,6 @@ def load_state(run: RunSummary) -> RunState:
 
     state = load(open_source(run.dir), RunState())
     if run.status == "died":
-        state.status = run.status
         state.abandon()
     if not run.live and state.unconfirmed:
         from vf_tui.proofs import proofs_of, settle
@@ -191,15 +190,14 @@ def print_run(run: RunSummary, *, as_json: bool) -> int:
 
 
 def _rollout_row(view: RolloutView, state: RunState) -> tuple[str, ...]:
-    box, program = view.sandbox, view.program
-    exit_word = "" if program is None else program.meaning or "running"
+    box = view.sandbox
     why = f" ({view.error_type})" if view.error_type else ""
     return (
         one_line(view.id, limit=40),
         f"{view.status}{why}",
         timefmt.reward(view.reward),
         str(view.turns) if view.turns else "",
-        one_line(exit_word, limit=40),
+        one_line(view.exit_word, limit=40),
         box.state.word if box else "",
         timefmt.clock(timefmt.elapsed(view, state.now)),
         one_line(view.name, limit=80),

@@ -327,4 +327,6 @@ async def _last_word(launched: Launched, watched: Any, how: How) -> int:
     else:
         for line in summary(state):
             say(line)
+    if state.unconfirmed:
+        notice("`vf-tui sandboxes` asks for what is not proven gone, `vf-tui cleanup` ends it")
     return code

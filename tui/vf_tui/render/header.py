@@ -40,7 +40,7 @@ def survey(state: RunState, now: float, stall: float = STALL_SECONDS) -> Survey:
     """Walk over `state` once."""
     waits: Counter[str] = Counter()
     stalled = 0
-    if state.totals.active:
+    if state.totals.active and not state.unattended:
         for view in state.rollouts.values():
             if view.status == "active":
                 waits[_wait(view)] += 1
@@ -49,14 +49,14 @@ def survey(state: RunState, now: float, stall: float = STALL_SECONDS) -> Survey:
     stopping = doubt = 0
     oldest: float | None = None
     for box in state.sandboxes.values():
-        if box.state.settled or (box.state in _WORKING and not state.over):
+        if box.state.settled or (box.state in _WORKING and not state.unattended):
             continue
         asked = only_asked(box, now)
-        if box.state in _GOING and not asked and not state.over:
+        if box.state in _GOING and not asked and not state.unattended:
             stopping += 1
             since = going_since(box)
             oldest = since if oldest is None else min(oldest, since)
-        elif box.name in state.unconfirmed and (box.state in _DOUBT or asked or state.over):
+        elif box.name in state.unconfirmed and (box.state in _DOUBT or asked or state.unattended):
             doubt += 1
     return Survey(tuple(waits.most_common(4)), stopping, oldest, doubt, stalled)
 
@@ -128,7 +128,7 @@ def bar(state: RunState, cells: int) -> Line:
 
 def state_words(state: RunState, now: float) -> tuple[str, str]:
     """The run's status in words, and the style."""
-    if state.over:
+    if state.unattended:
         style = {"completed": "ok", "stopped": "dim"}.get(state.status, "error")
         return cell(state.status, 20), style
     if state.status == "stopping":

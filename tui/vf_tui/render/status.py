@@ -178,7 +178,8 @@ def exit_words(view: RolloutView) -> tuple[str, str]:
     if program is None:
         return "", "faint"
     if program.code is None:
-        return "running", "run"
+        word = view.exit_word
+        return word, "run" if word == "running" else "dim"
     # A program that was stopped on request did not fail.
     style = "dim" if view.status == "stopped" else PROGRAM_STYLES.get(program.kind, "text")
     return cell(program.meaning, 60) or f"exit {program.code}", style

@@ -14,8 +14,7 @@ def pane_text(pane: LogPane) -> str:
 
 def copy_line(r: RolloutView) -> str:
     """`r` as one line of tab-separated facts."""
-    exit_text = r.program.meaning if r.program is not None else ""
     box = f"{r.sandbox.id or r.sandbox.name} {r.sandbox.state.word}" if r.sandbox is not None else ""
     reward = "" if r.reward is None else f"{r.reward:g}"
     error = f"{r.error_type}: {r.error}" if r.error_type else ""
-    return "\t".join((r.id, r.name, r.status, exit_text, box, reward, error)).rstrip()
+    return "\t".join((r.id, r.name, r.status, r.exit_word, box, reward, error)).rstrip()
