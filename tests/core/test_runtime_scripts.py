@@ -75,7 +75,7 @@ def test_a_header_that_is_written_is_read_back(dependencies, body):
     header = Header(">=3.10", tuple(dependencies))
     body = "\n".join(line for line in body.splitlines() if not line.startswith("# ///"))
     for source in (body, program("x>1", body=body), "#!/usr/bin/python3\n" + program(body=body)):
-        written = scripts._with_header(source, header)
+        written = scripts.with_header(source, header)
         assert parse_header(written) == header
         assert written.startswith("#!") == source.startswith("#!")
 

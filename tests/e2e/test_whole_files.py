@@ -43,7 +43,9 @@ def left(home: Home) -> dict[str, list[str]]:
             places.setdefault(path.parts[0], []).append(str(path))
     run = [Path(p) for p in places.pop("work", []) if "outputs" in p]
     assert {path.parts[4].partition(".")[0] for path in run} <= known, run
-    assert all(p.startswith(("state/vf-tui/logs/", "state/vf-tui/runs/")) for p in places.pop("state", []))
+    documented = ("state/vf-tui/logs/", "state/vf-tui/runs/", "state/vf-tui/sandboxes.db")
+    state = places.pop("state", [])
+    assert all(p.startswith(documented) for p in state), state
     assert all(p.startswith("cache/vf-tui/scripts/") for p in places.pop("cache", []))
     for name in ("out", "err"):
         places.pop(name, None)
