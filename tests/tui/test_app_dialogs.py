@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from doubles.fake_engine import FakeEngine
+from doubles.inventory_screen import screen_text
 from doubles.watching import Watching, started, watching
 from vf_core.events import types as ev
 from vf_core.runtimes.lifecycle import State
@@ -35,7 +36,7 @@ async def point_at(w: Watching, id: str) -> None:
 
 
 def shown(dialog: Dialog) -> str:
-    return "\n".join(str(line) for line in dialog.content())
+    return "\n".join(str(line) for line in (dialog.heading(), *dialog.content()))
 
 
 async def test_stop_hits_the_one_that_was_named_though_the_list_moved() -> None:
@@ -233,6 +234,23 @@ async def test_a_clicked_answer_counts_only_once_the_dialog_listens() -> None:
         await w.pilot.click("#answer-1")
         await w.until(lambda: w.sent, "the command")
         assert w.sent[0][0] == "stop"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 12)])
+async def test_the_question_and_its_answers_are_seen_whatever_the_height(size: tuple[int, int]) -> None:
+    async with watching(started(concurrency=8, events=200), size=size) as w:
+        await w.press("a", "x")
+        dialog = await w.dialog()
+        assert isinstance(dialog, ConfirmScreen)
+        await w.until(lambda: "y Stop" in screen_text(w), "the answers")
+        for text in (dialog.review.title, f"Type {dialog.review.typed} to confirm", "n Cancel"):
+            assert text in screen_text(w)
+        last = "Nothing proves that it went."
+        for _ in range(0 if last in screen_text(w) else 8):
+            await w.press("pagedown")
+        await w.until(lambda: last in screen_text(w), "the end of what is to be known")
+        dialog.remark("something that is long enough to need more than one line, however wide it is " * 2)
+        await w.until(lambda: "something" in screen_text(w) and "y Stop" in screen_text(w), "both")
 
 
 async def test_many_sandboxes_need_their_count_typed() -> None:

@@ -19,6 +19,7 @@ from vf_tui.guard import BURST_SECONDS, Guard
 from vf_tui.render.line import cut
 from vf_tui.requests import Request, Review, review
 from vf_tui.safe_text import cell
+from vf_tui.screens.base import LOW
 
 if TYPE_CHECKING:
     from vf_tui.app import VfTuiApp
@@ -77,8 +78,25 @@ class Dialog(ModalScreen[str], inherit_bindings=False):
 
     def draw(self) -> None:
         """Show the question as it stands."""
-        self.query_one("#title", Static).update(Content(cell(self._heading)))
+        self.query_one("#title", Static).update(self.heading())
         self.query_one("#text", Static).update(Content("\n").join(self.content()))
+        self.call_after_refresh(self.fit)
+
+    def fit(self) -> None:
+        """Whatever the height, the question and its answers are seen; what is between them scrolls."""
+        height = self.app.size.height
+        self.set_class(height < LOW, "-low")
+        around = sum(self.query_one(name).outer_size.height for name in ("#title", "#remark", "#answers"))
+        for body in self.query("#body"):
+            body.styles.max_height = max(1, height - around - (2 if height < LOW else 4))
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Another height."""
+        self.call_after_refresh(self.fit)
+
+    def heading(self) -> Content:
+        """The question."""
+        return Content(cell(self._heading))
 
     def content(self) -> list[Content]:
         """The lines between title and answers."""
@@ -87,6 +105,7 @@ class Dialog(ModalScreen[str], inherit_bindings=False):
     def remark(self, text: str) -> None:
         """Say something above the answers."""
         self.query_one("#remark", Static).update(Content(cell(text)))
+        self.call_after_refresh(self.fit)
 
     def flush(self, changed: AbstractSet[str] | None, now: float) -> None:
         """The run has moved on underneath."""
@@ -104,6 +123,10 @@ class Dialog(ModalScreen[str], inherit_bindings=False):
             return
         if event.key in ("escape", "n", "ctrl+c"):
             self.answer(self.CANCELS)
+        elif event.key in ("pageup", "pagedown"):
+            for body in self.query("#body"):
+                step = body.size.height * (1 if event.key == "pagedown" else -1)
+                body.scroll_relative(y=step, animate=False)
         elif event.key in ("tab", "right", "down"):
             self.focus_next(Button)
         elif event.key in ("shift+tab", "left", "up"):
@@ -171,9 +194,9 @@ class ConfirmScreen(Dialog):
         super().__init__(self.review.title, [(CANCEL, "Cancel", "n"), (CONFIRM, self.review.verb, "y")])
 
     def content(self) -> list[Content]:
-        """What will be hit, what is to be known, and what is to be typed."""
+        """What will be hit, and what is to be known."""
         r = self.review
-        room = max(10, min(WIDTH, self.app.size.width) - 8)
+        room = max(10, min(WIDTH, self.app.size.width) - 9)
         out = []
         for id, what in r.named:
             name = cut(cell(id, 40), room // 2)
@@ -194,12 +217,17 @@ class ConfirmScreen(Dialog):
                     ("[", "dim"), mark, ("]", "dim"), " ", (option.key, "bold"), f"  {option.label}"
                 )
             )
-        if self._required is not None:
-            done = self._typed == str(self._required)
-            field = Content.assemble((self._typed or " ", "reverse"))
-            tail = ", then y" if done else ""
-            out.append(Content.assemble(f"Type {self._required} to confirm: ", field, tail))
         return out
+
+    def heading(self) -> Content:
+        """The question, and what is to be typed."""
+        question = super().heading()
+        if self._required is None:
+            return question
+        field = Content.assemble((self._typed or " ", "reverse"))
+        tail = ", then y" if self._typed == str(self._required) else ""
+        typed = (f"Type {self._required} to confirm: ", "not bold")
+        return Content("\n").join([question, Content.assemble(typed, field, (tail, "not bold"))])
 
     def draw(self) -> None:
         """See `Dialog`."""
