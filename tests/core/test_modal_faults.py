@@ -88,6 +88,23 @@ async def test_a_create_call_without_an_answer(double, action):
         assert box.sandbox_id
 
 
+async def test_one_that_is_made_after_its_create_call_was_given_up(double, monkeypatch):
+    """Nothing is claimed while it may still appear, and when it does it is ended."""
+    monkeypatch.setattr(ModalRuntime, "doubt_period", 60.0)
+    double.faults.add(CREATE, "later", seconds=2.0, times=1)
+    box = kit.runtime()
+    with pytest.raises(SandboxError, match="did not say in time"):
+        await box.start()
+    with pytest.raises(SandboxUnconfirmedError, match="may still be making it"):
+        await box.stop_confirmed(timeout=0.4)
+    assert (box.state, made(double)) == (State.SURVIVED, 0)
+    await box.stop_confirmed()
+    assert box.state is State.GONE
+    assert box.sandbox_id in box.proof
+    assert made(double) == 1
+    assert double.live() == []
+
+
 @pytest.mark.parametrize("moment", [0.0, 0.2])
 async def test_a_create_call_that_is_cancelled_leaves_nothing(double, moment):
     """R01: committed at once, answered late, cancelled in between; four at a time."""
@@ -258,22 +275,16 @@ async def test_not_found_is_known_by_its_type(double, box):
     assert box.proof == f"Modal: there is no sandbox {box.sandbox_id}"
 
 
-@pytest.mark.parametrize("status", [Status.PERMISSION_DENIED, Status.UNAUTHENTICATED])
-async def test_a_message_that_says_not_found_proves_nothing(double, box, monkeypatch, status):
-    """T07: 401 and 403 are visible failures, whatever their message says; the stop may be asked again."""
-
-    async def refuse(query):
-        from grpclib import GRPCError
-
-        raise GRPCError(status, "404 Sandbox not found")
-
-    monkeypatch.setattr(double, "SandboxTerminate", refuse, raising=False)
-    double.faults.add(TERMINATE, "status", status=status.value, times=-1)
-    with pytest.raises(SandboxUnconfirmedError, match=box.sandbox_id):
+@pytest.mark.parametrize("op", [TERMINATE, WAIT])
+@pytest.mark.parametrize("status", [Status.PERMISSION_DENIED, Status.UNAUTHENTICATED, Status.INTERNAL])
+async def test_a_message_that_says_not_found_proves_nothing(double, box, op, status):
+    """T07: 401, 403 and 500 are visible failures, whatever they say; the stop may be asked again."""
+    said = {"message": "404: NOT_FOUND: Sandbox not found"}
+    double.faults.add(op, "status", status=status.value, times=-1, body=said)
+    with pytest.raises(SandboxUnconfirmedError, match=rf"{box.sandbox_id}.*Sandbox not found"):
         await box.stop_confirmed()
     assert box.state is State.UNKNOWN
     assert not box.proof
-    assert len(double.live()) == 1
     double.faults.clear()
     await box.stop_confirmed()
     assert double.live() == []

@@ -86,12 +86,14 @@ async def test_delete_and_probe(double, provider):
     await box.stop_confirmed()
 
 
-@pytest.mark.parametrize("status", [Status.UNAVAILABLE, Status.INTERNAL, Status.PERMISSION_DENIED])
+@pytest.mark.parametrize(
+    "status", [Status.UNAVAILABLE, Status.INTERNAL, Status.PERMISSION_DENIED, Status.UNAUTHENTICATED]
+)
 async def test_no_answer_is_an_error_and_never_an_empty_list(double, provider, monkeypatch, status):
     monkeypatch.setattr(account, "TRIES", 1)
     (box,) = await made(1)
     for op in ("^SandboxListV2$", "^SandboxTerminateV2$", "^SandboxWaitV2$"):
-        double.faults.add(op, "status", status=status.value, times=-1)
+        double.faults.add(op, "status", status=status.value, times=-1, body={"message": "404 not found"})
     for call in (provider.listed(), provider.find("box-0"), provider.probe(box.sandbox_id)):
         with pytest.raises(SandboxError, match="Error"):
             await call

@@ -1,6 +1,7 @@
 """A protocol double of Modal: control plane and command router on one loopback port, with faults on demand.
 
-In this process on a thread (`ModalDouble`), or as one of its own that outlives a killed engine (`ModalProcess`).
+In this process on a thread (`ModalDouble`), or as one of its own that outlives a killed engine (`ModalProcess`). An
+action of its own: `later` does the work after `seconds`, also when its caller has given up; nobody gets the answer.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from grpclib.server import Server
 from modal._utils.grpc_utils import custom_detail_codec
 from modal_proto import api_grpc, api_pb2, task_command_router_grpc
 
-from doubles.faults import Faults
+from doubles.faults import Fault, Faults
 from doubles.modal.control import ControlPlane
 from doubles.modal.router import CommandRouter
 from doubles.modal.state import Result, World
 
 TOKEN = ("ak-test", "as-test")
 _ROUTER_CALLS = ("TaskExec", "SandboxStdio")
-_HANDLED = ("status", "hang", "hang_after", "reset_before", "reset_after", "cut")
+_HANDLED = ("status", "hang", "hang_after", "later", "reset_before", "reset_after", "cut")
 
 
 def environment(url: str, token: tuple[str, str] = TOKEN) -> dict[str, str]:
@@ -65,6 +66,7 @@ class ModalDouble(ControlPlane, CommandRouter):
         self.token, self.page, self.port, self.url = token, page, port, ""
         self.faults = Faults()
         self.world = World(boot=boot, speed=speed, idempotent=idempotent)
+        self._later: set[asyncio.Future[None]] = set()
 
     # ------------------------------------------------------------------ for the tests
 
@@ -134,7 +136,15 @@ class ModalDouble(ControlPlane, CommandRouter):
             if fault.action == "status":
                 details = [api_pb2.RPCRetryPolicy(retry_after_secs=fault.seconds)] if fault.seconds else None
                 status = Status(fault.status)
-                raise GRPCError(status, f"injected {status.name}", details)
+                raise GRPCError(status, fault.body.get("message") or f"injected {status.name}", details)
+            if fault.action == "later":
+                # Nobody who waits for it ends it.
+                work = asyncio.ensure_future(
+                    self._do_later(_Muted(stream, await stream.recv_message()), method, fault)
+                )
+                self._later.add(work)
+                work.add_done_callback(self._later.discard)
+                return await asyncio.shield(work)
             if fault.action == "hang":
                 await asyncio.sleep(fault.seconds)
             elif fault.action == "cut":
@@ -150,6 +160,10 @@ class ModalDouble(ControlPlane, CommandRouter):
             return None
 
         return handler
+
+    async def _do_later(self, stream: _Muted, method: Callable[[Any], Awaitable[None]], fault: Fault) -> None:
+        await asyncio.sleep(fault.seconds)
+        await method(stream)
 
     def _authorize(self, name: str, metadata: Any) -> None:
         if name.startswith(_ROUTER_CALLS):
@@ -188,10 +202,14 @@ class ModalDouble(ControlPlane, CommandRouter):
 
 
 class _Muted:
-    """A stream whose answer is swallowed."""
+    """A stream whose answer is swallowed; `message`: its request, if that was read already."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, message: Any = None) -> None:
         self._stream = stream
+        self._message = message
+
+    async def recv_message(self) -> Any:
+        return self._message if self._message is not None else await self._stream.recv_message()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
