@@ -15,6 +15,7 @@ import pytest
 from doubles.engine_kit import Kit, engine_kit, run_whole
 from doubles.prime import kit as prime
 from doubles.spoiled_places import AtDocker, AtModal, Place, config_of, serving
+from vf_core.config.paths import state_dir
 from vf_core.events import types as ev
 from vf_core.events.state import ENDED
 from vf_core.rollout import attempt
@@ -71,6 +72,19 @@ async def test_a_row_is_on_disk_before_the_provider_is_asked(place: Place, tmp_p
     assert (row.state, row.id) == (State.GONE, box.id)
     assert row.id
     assert row.proof
+
+
+@pytest.mark.parametrize("place", ["docker", "prime", "modal"], indirect=True)
+async def test_what_cannot_be_written_down_is_not_asked_for(place: Place, tmp_path: Path) -> None:
+    asked: list[str] = []
+    place.on_create(lambda: asked.append("create"))
+    (state_dir() / "sandboxes.db").mkdir(parents=True)
+    kit, code = await run_whole(config_of(place, tmp_path, ["touch ran"]))
+    assert code == 3
+    assert (kit.rollout().status, kit.rollout().error_type) == ("error", "SandboxError")
+    assert "sandboxes.db" in kit.rollout().error
+    assert asked == []
+    assert kit.state.unconfirmed == set()
 
 
 FAULTS = {

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from doubles.engine_kit import run_whole, script_config
 from vf_core.engine.plan import make_plan
 from vf_core.eval_config import EvalConfig
 from vf_core.rollout.limits import LIFETIME_RESERVE, program_seconds
 from vf_core.runtimes.remote import ImageConfig
+from vf_core.runtimes.subprocess import SubprocessConfig
 
 
 @pytest.mark.parametrize(
@@ -58,3 +60,16 @@ def test_a_limit_above_the_lifetime_is_told_with_both_numbers(tmp_path, monkeypa
     assert "7200 s" in warning
     assert plan(tmp_path, monkeypatch, rollout=7200) == ()
     assert plan(tmp_path, monkeypatch) == ()
+
+
+@pytest.mark.parametrize("own", [None, 600])
+async def test_a_program_ends_well_before_its_sandbox_would(tmp_path, monkeypatch, own) -> None:
+    """R19: its hooks still work in the sandbox, and it is no error."""
+    monkeypatch.setattr(SubprocessConfig, "lifetime", property(lambda self: 4.0))
+    timeout = {} if own is None else {"env__agent__timeout__rollout": own}
+    kit, code = await run_whole(script_config(tmp_path, ["touch solved; exec sleep 600"], **timeout))
+    rollout = kit.rollout()
+    assert (code, rollout.status, rollout.stop_condition) == (0, "completed", "harness_timeout")
+    assert rollout.program is not None
+    assert rollout.program.meaning in ("timeout after 3 s", "timeout after 2 s", "timeout after 1 s")
+    assert rollout.reward == 1.0
