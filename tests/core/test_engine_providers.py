@@ -19,6 +19,7 @@ from vf_core.config.paths import state_dir
 from vf_core.events import types as ev
 from vf_core.events.state import ENDED
 from vf_core.rollout import attempt
+from vf_core.runtimes import make_provider
 from vf_core.runtimes.docker import container
 from vf_core.runtimes.identity import boot_id
 from vf_core.runtimes.lifecycle import State
@@ -67,7 +68,20 @@ async def test_a_row_is_on_disk_before_the_provider_is_asked(place: Place, tmp_p
         assert (owner.host, owner.boot, owner.pid) == (socket.gethostname(), boot_id(), os.getpid())
         assert owner.start
         await kit.until(lambda: box.state is State.LIVE)
-        assert await kit.engine.command("confirm_stop", ("0000-0",), {}, "test")
+        # Its labels say the same, for whoever has lost the ledger.
+        provider = make_provider(place.kind)
+        (listed,) = [one for one in await provider.listed() if one.labels.get("run") == owner.run]
+        assert (listed.id, listed.name, listed.alive) == (box.id, box.name, True)
+        assert {key: listed.labels[key] for key in ("rollout", "attempt", "host", "pid", "boot")} == {
+            "rollout": "0000-0",
+            "attempt": "1",
+            "host": owner.host,
+            "pid": str(owner.pid),
+            "boot": owner.boot,
+        }
+        assert float(listed.labels["started"]) == float(owner.start)
+        await provider.close()
+        assert (await kit.engine.command("confirm_stop", ("0000-0",), {}, "test")).ok
     (row,) = rows(kit.run_dir.run_id)
     assert (row.state, row.id) == (State.GONE, box.id)
     assert row.id

@@ -157,6 +157,13 @@ def test_an_sdk_that_knows_an_option_is_sent_it(monkeypatch):
     config(vm=False, guaranteed=True, network_access=False).validate_here()
 
 
+def test_an_idle_timeout_is_sent_in_whole_minutes_rounded_up_where_the_sdk_has_containers(monkeypatch):
+    monkeypatch.setattr(sdk, "request_fields", lambda: frozenset({"vm", "idle_timeout_minutes"}))
+    assert request(vm=False, timeout=600, idle_timeout=61)["idle_timeout_minutes"] == 2
+    assert request(vm=False)["idle_timeout_minutes"] == 60
+    assert "idle_timeout_minutes" not in request(idle_timeout=61)
+
+
 def test_missing_credentials_name_the_variable_and_the_command(monkeypatch):
     monkeypatch.delenv("PRIME_API_KEY")
     with pytest.raises(ConfigError, match=r"no credentials.*PRIME_API_KEY.*prime login") as caught:

@@ -93,11 +93,6 @@ def request_fields() -> frozenset[str]:
     return frozenset(load().CreateSandboxRequest.model_fields)
 
 
-def can_expose() -> bool:
-    """The installed SDK can publish a sandbox's port."""
-    return callable(getattr(load().AsyncSandboxClient, "expose", None))
-
-
 def understand(e: BaseException) -> CallError:
     """What a failure of the SDK means, by types and status codes, never by its message."""
     if isinstance(e, CallError):
