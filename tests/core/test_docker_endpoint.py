@@ -227,10 +227,13 @@ async def test_an_engine_that_refuses(monkeypatch, code):
             await docker_box(image="any").start()
 
 
-async def test_what_is_no_engine(monkeypatch):
+@pytest.mark.parametrize(
+    "answer", [engine_proxy.says(b"<html>hello</html>"), engine_proxy.status(404, "not here")]
+)
+async def test_what_is_no_engine(monkeypatch, answer):
     need_engine()
     with EngineProxy() as page:
-        page.on(".", engine_proxy.says(b"<html>hello</html>"))
+        page.on(".", answer)
         monkeypatch.setenv("DOCKER_HOST", page.url)
         with pytest.raises(SandboxError, match="is no docker engine"):
             await docker_box(image="any").start()

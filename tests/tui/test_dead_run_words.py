@@ -12,17 +12,21 @@ from typing import Any
 
 import pytest
 
+from doubles.fake_engine import FakeEngine
 from doubles.inventories import alive, item
 from doubles.screen_states import Rollout, Story
 from doubles.watching import started
 from vf_core.events import types as ev
 from vf_core.events.fold import fold
+from vf_core.events.journal import JournalWriter
 from vf_core.events.state import RunState
+from vf_core.runs.find import RunSummary
 from vf_core.runtimes.lifecycle import State
 from vf_core.sandboxes.items import Inventory
 from vf_tui.bridge import Bridge
 from vf_tui.commands import console
 from vf_tui.commands.boxes import summary
+from vf_tui.commands.facts import load_state
 from vf_tui.commands.run import How, _last_word
 from vf_tui.filter import parse
 from vf_tui.inventory_view import InventoryView
@@ -115,3 +119,15 @@ def test_a_log_that_cannot_be_written_says_nothing(
     handler = console._LogFile()
     handler.handle(logging.LogRecord("vf_core", logging.WARNING, __file__, 1, "told", (), None))
     assert capsys.readouterr().err == ""
+
+
+def test_what_runs_gets_older_between_two_events(tmp_path: Path) -> None:
+    engine = FakeEngine(rollouts=2, run="r")
+    journal = JournalWriter(tmp_path / "events.jsonl")
+    engine.bus.add_sink(journal.append)
+    engine.begin()
+    journal.close()
+    live = RunSummary(tmp_path, "r", "n", "vf-tui", "live", 1.0)
+    before = time.time()
+    assert load_state(live).now >= before
+    assert load_state(replace(live, liveness="dead")).now < before

@@ -147,6 +147,9 @@ def load_state(run: RunSummary) -> RunState:
     state = load(open_source(run.dir), RunState())
     if run.status == "died":
         state.abandon()
+    if run.live and not state.over:
+        # What runs gets older between two events, too.
+        state.now = max(state.now, time.time())
     if not run.live and state.unconfirmed:
         from vf_tui.proofs import proofs_of, settle
 

@@ -316,10 +316,14 @@ async def _ping(session: aiohttp.ClientSession, url: str) -> tuple[str, str]:
     Raises `ValueError` for what is no engine."""
     async with session.get(f"{url}/_ping") as answer:
         version = answer.headers.get("Api-Version", "")
+        strange = answer.status < 400 and not version.replace(".", "", 1).isdigit()
+        # Who does not know this path knows nothing of an image or a container either.
+        if strange or answer.status == NOT_FOUND:
+            raise ValueError(
+                "what answers there is no docker engine (look at DOCKER_HOST and the docker context)"
+            )
         if answer.status >= 400:
             raise _Refusal(answer.status, " ".join((await answer.text()).split()) or answer.reason or "")
-        if not version.replace(".", "", 1).isdigit():
-            raise ValueError("what answers there is no docker engine")
         return f"v{version}", answer.headers.get("Libpod-Api-Version", "")
 
 
