@@ -30,7 +30,8 @@ elif command -v bash >/dev/null && command -v timeout >/dev/null; then
   timeout 8 bash -c 'exec 9<>"/dev/tcp/$1/$2"' bash "$2" "$3" && exit 0
 elif command -v nc >/dev/null; then
   tried=nc
-  nc -w 8 "$2" "$3" </dev/null >/dev/null && exit 0
+  # Its exit code tells of the end of the connection, too; an answer is an answer.
+  [ -n "$(printf 'GET / HTTP/1.0\r\n\r\n' | nc -w 8 "$2" "$3" | head -c 4)" ] && exit 0
 elif command -v wget >/dev/null; then
   tried=wget
   case $(wget -q -T 8 -O /dev/null "$1" 2>&1; echo "exit $?") in
