@@ -320,6 +320,13 @@ def test_c01_unfit_values_are_refused(here: Path, text: str, told: str) -> None:
     assert told in refusal(here, text + BASE)
 
 
+def test_a_default_that_follows_from_a_refused_value_is_not_told(here: Path) -> None:
+    with pytest.raises(ConfigError) as info:
+        load(here, '[env.taskset]\nid = "demo"\n[env.agent.runtime]\ntype = "prime"\ntimeout = 5\n')
+    assert "timeout: must be at least 60" in str(info.value)
+    assert "idle_timeout" not in str(info.value)
+
+
 def test_c01_all_problems_are_told_at_once(here: Path) -> None:
     told = refusal(
         here, "modle = 1\nnum_rollouts = 0\n" + BASE + "levl = 1\n", "--sampling.temperature", "hot"

@@ -84,6 +84,8 @@ def problems_of(
         loc = _place(detail, data)
         if (*at, *loc) in out:
             continue  # the other members of a union say the same
+        if detail["type"] == "default_factory_not_called":
+            continue  # it follows from another error
         if detail["type"] == "extra_forbidden":
             place = unknown_key((*at, *loc), _table_at(model, loc), root or model, narrow or {})
         else:
