@@ -166,16 +166,36 @@ async def test_r35_a_context_is_used_for_runs_and_for_their_cleanup(monkeypatch,
 
 def test_without_the_extra(monkeypatch):
     monkeypatch.setattr(config, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs aiodocker.*pip install 'vf-tui\[docker\]'"):
+    with pytest.raises(ConfigError, match=r"needs the package aiodocker.*pip install 'vf-tui\[docker\]'"):
         DockerConfig().validate_here()
 
 
 def test_a_user_who_may_not(monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "unix:///var/run/docker.sock")
-    monkeypatch.setattr(endpoint, "connect_problem", lambda path: PermissionError(13, "Permission denied"))
+    monkeypatch.setattr(endpoint, "connect_problem", lambda engine: PermissionError(13, "Permission denied"))
     with pytest.raises(ConfigError, match=r"docker\.sock.*Permission denied.*usermod -aG docker") as e:
         DockerConfig().validate_here()
     assert "\n" not in str(e.value)
+
+
+def test_a_dead_tcp_engine_is_told_before_anything_starts(monkeypatch):
+    with socket.socket() as engine:
+        engine.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{engine.getsockname()[1]}")
+        with pytest.raises(
+            ConfigError, match=r"cannot be reached: Connection refused.*systemctl start docker"
+        ):
+            DockerConfig().validate_here()
+        engine.listen()
+        DockerConfig().validate_here()
+
+
+def test_a_tcp_engine_behind_a_slow_network_is_not_refused(monkeypatch):
+    def slow(*args):
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "create_connection", slow)
+    assert endpoint.connect_problem(endpoint.Endpoint("http://192.0.2.1:2375")) is None
 
 
 async def test_a_user_who_may_not_when_asked(monkeypatch):

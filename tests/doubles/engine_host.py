@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import pytest
 
 from vf_core.errors import SandboxError
-from vf_core.runtimes.docker.endpoint import connect_problem, resolve
+from vf_core.runtimes.docker.endpoint import UNIX, Endpoint, connect_problem, resolve
 
 CACHE = Path(__file__).parents[2] / ".cache" / "engine"
 REQUIRED = "VF_REQUIRE_DOCKER"
@@ -48,7 +48,7 @@ def start_service(path: str, env: dict[str, str] | None = None) -> subprocess.Po
         start_new_session=True,
     )
     deadline = time.monotonic() + _START
-    while connect_problem(path) is not None:
+    while connect_problem(Endpoint(UNIX + path)) is not None:
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
             said = process.communicate()[1].decode(errors="replace").strip()
@@ -64,7 +64,7 @@ def engine_url() -> str:
         found = resolve()
     except SandboxError as e:
         return _own_service(str(e))
-    if found.path and (problem := connect_problem(found.path)) is not None:
+    if found.path and (problem := connect_problem(found)) is not None:
         return _own_service(f"{found.account}: {problem}")
     return found.url if found.path else found.url.replace("http://", "tcp://")
 

@@ -122,9 +122,9 @@ class Engine:
         status = getattr(e, "status", 0)
         if isinstance(e, ImportError):
             return EngineError(
-                f"the docker runtime needs aiodocker: {e}",
+                f"the docker runtime needs the package aiodocker: {e}",
                 sent=False,
-                hint="install the extra: pip install 'vf-tui[docker]'",
+                hint="pip install 'vf-tui[docker]'",
             )
         if isinstance(e, TimeoutError):
             return EngineError(f"{where} could not {what}: no answer within {deadline:g} s")

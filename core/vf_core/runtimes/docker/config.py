@@ -13,7 +13,7 @@ from vf_core.runtimes.docker import endpoint
 from vf_core.runtimes.remote import MAX_LIFETIME, MIN_LIFETIME, ImageConfig
 
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*")
-EXTRA_HINT = "install the extra: pip install 'vf-tui[docker]'"
+EXTRA_HINT = "pip install 'vf-tui[docker]'"
 
 
 class DockerConfig(ImageConfig):
@@ -42,15 +42,19 @@ class DockerConfig(ImageConfig):
         return self
 
     def validate_here(self) -> None:
-        """See `RuntimeConfig.validate_here`: the extra, and an engine that accepts connections."""
+        """See `RuntimeConfig.validate_here`: the extra, and an engine that does not refuse connections."""
         if find_spec("aiodocker") is None:
-            raise ConfigError("the docker runtime needs aiodocker, which is not installed", hint=EXTRA_HINT)
+            raise ConfigError(
+                "the docker runtime needs the package aiodocker, which is not installed",
+                key="type",
+                hint=EXTRA_HINT,
+            )
         try:
             found = endpoint.resolve()
             found.tls()
         except SandboxError as e:
             raise ConfigError(e.message, hint=e.hint) from e
-        problem = endpoint.connect_problem(found.path) if found.path else None
+        problem = endpoint.connect_problem(found)
         if problem is not None:
             raise ConfigError(
                 f"docker engine {found.account} ({found.source}) cannot be reached: "

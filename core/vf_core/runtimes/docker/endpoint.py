@@ -1,7 +1,6 @@
 """Which engine is meant: `DOCKER_HOST`, else the docker context, else the sockets that engines usually have.
 
-The order is the docker command's own. Nothing here talks to an engine, but for a connection to a local socket that is
-closed at once.
+The order is the docker command's own. Nothing here talks to an engine, but for a connection that is closed at once.
 """
 
 from __future__ import annotations
@@ -87,12 +86,22 @@ def resolve(env: Mapping[str, str] | None = None) -> Endpoint:
     return _by_socket(env)
 
 
-def connect_problem(path: str) -> OSError | None:
-    """What keeps this process from a socket: None when somebody answers there."""
+def connect_problem(engine: Endpoint) -> OSError | None:
+    """What keeps this process from an engine's address: None when somebody answers there. A network that takes long
+    to answer is no proof."""
+    if not engine.path:
+        parts = urlsplit(engine.url)
+        try:
+            socket.create_connection((parts.hostname, parts.port), _CONNECT_TIMEOUT).close()
+        except TimeoutError:
+            return None
+        except OSError as e:
+            return e
+        return None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_CONNECT_TIMEOUT)
         try:
-            probe.connect(path)
+            probe.connect(engine.path)
         except OSError as e:
             return e
     return None
@@ -218,7 +227,7 @@ def usual_sockets(env: Mapping[str, str]) -> Iterator[str]:
 def _by_socket(env: Mapping[str, str]) -> Endpoint:
     problems: list[tuple[str, OSError]] = []
     for path in usual_sockets(env):
-        problem = connect_problem(path)
+        problem = connect_problem(Endpoint(UNIX + path))
         if problem is None:
             return Endpoint(UNIX + path, "found")
         if not isinstance(problem, FileNotFoundError | NotADirectoryError):

@@ -74,7 +74,9 @@ def load() -> Any:
                 import modal.exception
             except ImportError as e:
                 if isinstance(e, ModuleNotFoundError) and e.name == "modal":
-                    raise SandboxError("Modal's SDK is not installed", hint=INSTALL) from e
+                    raise SandboxError(
+                        "the modal runtime needs the package modal, which is not installed", hint=INSTALL
+                    ) from e
                 raise SandboxError(f"Modal's SDK cannot be imported: {say(e)}", hint=INSTALL) from e
             except Exception as e:
                 # Reading ~/.modal.toml is part of the import.
