@@ -65,6 +65,19 @@ def test_a_rollouts_life_in_lines() -> None:
     ]
 
 
+def test_why_a_sandbox_failed_is_told_once() -> None:
+    error = ev.ErrorRaised(seq=5, kind="SandboxError", message="no such image", **R)
+    failed = ev.RuntimeChanged(
+        seq=6, sandbox="box", kind="docker", state="failed", detail="no such image", **R
+    )
+    assert stream(*STORY[:3], error, failed)[0][-2:] == [
+        "0000-0 add: SandboxError: no such image",
+        "0000-0 add: sandbox failed",
+    ]
+    first_failed = (ev.stamp(failed, seq=5, t=5.0), ev.stamp(error, seq=6, t=5.0))
+    assert stream(*STORY[:3], *first_failed)[0][-1:] == ["0000-0 add: sandbox failed (no such image)"]
+
+
 def test_a_snapshot_tells_what_was_missed_and_nothing_twice(capsys: pytest.CaptureFixture[str]) -> None:
     for told in range(len(STORY) + 1):
         state, reporter = RunState(), Reporter(json=False)

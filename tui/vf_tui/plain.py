@@ -58,7 +58,8 @@ class PlainLines:
                 return f"{who}: {self._ended(event, view)}"
             case ev.RuntimeChanged() if event.state in TOLD and self._first(event, event.state):
                 why = event.proof or event.detail
-                return f"{who}: sandbox {State(event.state).word}" + (f" ({one_line(why)})" if why else "")
+                told = f" ({one_line(why)})" if why and self._first(event, why) else ""
+                return f"{who}: sandbox {State(event.state).word}{told}"
         return None
 
     def _ended(self, event: ev.AttemptFinished, view: RolloutView) -> str:
