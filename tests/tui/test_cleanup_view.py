@@ -155,6 +155,13 @@ def test_a_container_without_a_name_shows_its_id() -> None:
     assert boxes.sections(nameless, view, NOW)[0].title
 
 
+def test_a_narrow_list_still_tells_one_from_another() -> None:
+    one = item(0, id="c0ffee" * 10 + "beef")
+    row = "".join(text for text, _ in boxes.row(one, view_of(one), 40, NOW))
+    assert "c0ffeec0ffee" in row
+    assert one.owner in row
+
+
 def test_one_that_has_no_id_yet_shows_its_name() -> None:
     assert boxes.short_id(item(7, id="")) == "vf-7"
 

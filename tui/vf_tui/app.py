@@ -315,6 +315,10 @@ class VfTuiApp(Going, inherit_bindings=False):
             words.append(f"run continues; come back with `{self.come_back}`")
         elif self.state.over and self.bridge is not None and self.bridge.about.how != "file":
             words += [*summary(self.state), f"look at it again with `{self.come_back}`"]
+        elif left := self.left_behind():
+            words.append(
+                f"its engine is gone, {left}: `vf-tui cleanup {self.state.run[:8]}` ends what is there"
+            )
         self.farewell = "\n".join(words)
         self.exit(self.exit_code or (UNCONFIRMED if self.cleaning.farewell else 0))
 

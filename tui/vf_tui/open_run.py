@@ -106,14 +106,26 @@ class OpenRun:
             )
         if not bridge.connected:
             return f"NO ENGINE: {bridge.lost}" if bridge.lost else ""
-        reason = bridge.lost
-        if not reason and pid and not bridge.alive and not bridge.state.over:
-            reason = bridge.about.note or "it ended without a word"
+        reason = self._lost(bridge)
         if not reason:
             return ""
-        left = len(standing(bridge.state))
-        tail = f" · {left} sandbox{'es' * (left != 1)} not proven gone" if left else ""
+        left, keys = self.left_behind(), self.keymap.first("go.sandboxes")
+        tail = f" · {left}{f' ({keys} {keys} lists them)' if keys else ''}" if left else ""
         return f"ENGINE LOST ({who}last heard of {timefmt.at(bridge.state.now)}){tail} · {reason}"
+
+    def left_behind(self) -> str:
+        """`4 sandboxes not proven gone`: what an engine that is lost may have left; "" when there is none."""
+        bridge = self.bridge
+        if bridge is None or not bridge.connected or not self._lost(bridge):
+            return ""
+        left = len(standing(bridge.state))
+        return f"{left} sandbox{'es' * (left != 1)} not proven gone" if left else ""
+
+    def _lost(self, bridge: Bridge) -> str:
+        """Why nothing more is to be heard of the engine of a run that is not over; "" while there is hope."""
+        if bridge.lost or bridge.alive or bridge.state.over or not (bridge.about.pid or bridge.state.pid):
+            return bridge.lost
+        return bridge.about.note or "it ended without a word"
 
     def waiting_text(self) -> str:
         """What an empty list says."""

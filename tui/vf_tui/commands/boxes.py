@@ -64,10 +64,10 @@ def _rest(item: Item) -> Iterator[str]:
 
 
 def whose(item: Item) -> str:
-    """`dead: run 9a1d77c2, rollout 0003-0 #1; pid 4242 is gone (host dev1, this boot); $0.42/h`."""
+    """`dead: run 9a1d77c2, 0003-0 #1; pid 4242 is gone (host dev1, this boot); $0.42/h`."""
     who = f"run {item.run[:8]}" if item.run else "no run is known"
     if item.rollout:
-        who += f", rollout {item.rollout}" + (f" #{item.attempt}" if item.attempt else "")
+        who += f", {item.rollout}" + (f" #{item.attempt}" if item.attempt else "")
     if not item.owner_proof and item.host:
         who += f", host {item.host}" + (f", pid {item.pid}" if item.pid else "")
     proof = f"; {item.owner_proof}" if item.owner_proof else ""

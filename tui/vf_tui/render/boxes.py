@@ -35,7 +35,7 @@ DOCKER_ID = 12
 _WIDTHS = {
     "state": 9, "where": 10, "id": 12, "owner": 9, "run": 8, "seen": 6, "age": 8, "ends": 8, "price": 7,
 }  # fmt: skip
-_RANK = ("state", "where", "owner", "id", "age", "run", "ends", "seen", "price")
+_RANK = ("state", "owner", "id", "where", "age", "run", "ends", "seen", "price")
 _RIGHT = frozenset({"age", "ends", "price"})
 _TITLES = {"ends": "ends in", "seen": "seen", "price": "$/h"}
 WHY_AT_LEAST = 18

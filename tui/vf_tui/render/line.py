@@ -143,7 +143,7 @@ def wrap(text: str, cells: int) -> list[str]:
     for i, ch in enumerate(text):
         took = sizes[ch]
         while used + took > cells and i > start:
-            end = blank if blank - start >= cells * 2 // 3 else i
+            end = blank if blank - start >= cells // 2 else i
             out.append(text[start:end])
             used = sum(map(size, text[end:i]))
             start, blank = end, -1
@@ -159,7 +159,7 @@ def _wrap_plain(text: str, cells: int) -> list[str]:
     start = 0
     while len(text) - start > cells:
         end = start + cells
-        blank = text.rfind(" ", start + cells * 2 // 3, end + 1)
+        blank = text.rfind(" ", start + cells // 2, end + 1)
         end = blank + 1 if blank > start else end
         out.append(text[start : min(end, start + cells)])
         start = end

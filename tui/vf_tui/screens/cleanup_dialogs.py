@@ -118,8 +118,10 @@ class EndDialog(Dialog):
         return out
 
     def _named(self, item: Item) -> Line:
-        what = cell(f"{item.kind}{glyphs.between()}{item.owner_proof or owner_text(item)}", 200)
-        return ((cell(item.id or item.name, 80), "strong"), ("  ", ""), (what, "dim"))
+        id, between = short_id(item), glyphs.between()
+        name = f"{between}{item.name}" if item.name and item.name not in id else ""
+        what = cell(f"{item.kind}{name}{between}{item.owner_proof or owner_text(item)}", 200)
+        return ((id, "strong"), ("  ", ""), (what, "dim"))
 
     def draw(self) -> None:
         """See `Dialog`."""

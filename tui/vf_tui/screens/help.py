@@ -12,13 +12,15 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from vf_tui import glyphs
-from vf_tui.actions import ALL, FOCUS, Action, Context, in_scope
+from vf_tui.actions import ALL, CLEANUP, FOCUS, Action, Context, in_scope
 from vf_tui.render.line import wrap
 from vf_tui.safe_text import cell
 
 if TYPE_CHECKING:
     from vf_tui.app import VfTuiApp
 
+NAMES = {CLEANUP: "all-sandboxes"}
+"""Screens that are called otherwise than their scope."""
 WIDTH, KEYS = 90, 13
 """Cells of the sheet at most, and of its column of keys."""
 
@@ -50,7 +52,11 @@ class HelpScreen(ModalScreen[None], inherit_bindings=False):
     def compose(self) -> ComposeResult:
         """A scrolling sheet."""
         with Vertical(id="sheet"):
-            yield Static(Content(f"Keys of the {self._about.scope} screen"), id="title", markup=False)
+            yield Static(
+                Content(f"Keys of the {NAMES.get(self._about.scope, self._about.scope)} screen"),
+                id="title",
+                markup=False,
+            )
             with VerticalScroll(id="body", can_focus=False):
                 yield Static(self.sheet(), id="text", markup=False)
             yield Static(
