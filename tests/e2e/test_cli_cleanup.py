@@ -85,13 +85,18 @@ def test_what_a_killed_engine_left_is_told_listed_deleted_and_proven(home: Home)
     assert [box["id"] for box in boxes_of(home, dead, bystander)] == [used["id"]]
 
 
+def test_a_run_that_nobody_knows_is_named(home: Home) -> None:
+    told = home("cleanup", "--provider", "subprocess", "--dry-run", "nosuchrun")
+    assert "no run and no sandbox is known here by 'nosuchrun'" in told.stderr
+
+
 def test_only_what_is_meant_is_deleted(home: Home) -> None:
     first, second = run_of(home, 1), run_of(home, 1, "second.toml")
     kill(first)
     kill(second)
     old = home("cleanup", "--yes", "--provider", "subprocess", "--older-than", "2h", first["run"])
     assert (old.returncode, old.stdout) == (0, "")
-    assert "nothing that is meant is left over" in old.stderr
+    assert "nothing of that is left over" in old.stderr
     done = home("cleanup", "--yes", "--provider", "subprocess", first["run"][:8])
     assert done.returncode == 0
     assert re.fullmatch(r"GONE +subprocess \S+: .+\n", done.stdout)

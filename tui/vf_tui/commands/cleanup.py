@@ -6,7 +6,7 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -107,6 +107,19 @@ def _run_id(text: str) -> str:
         return text
 
 
+def _strange(inventory: Inventory, wanted: Wanted) -> Iterator[str]:
+    """Those of the RUNs that neither a run nor a sandbox belongs to: most likely typed wrongly."""
+    from vf_core.errors import RunDirError
+    from vf_tui.commands.runs import the_run
+
+    for run in wanted.runs:
+        if not any(_is_run(item.run, run) for item in inventory.items):
+            try:
+                the_run(run)
+            except RunDirError:
+                yield run
+
+
 def _can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
@@ -121,6 +134,10 @@ async def _cleanup(wanted: Wanted) -> int:
         for line in report_lines(inventory.reports):
             notice(line)
         items = choose(inventory, wanted)
+        for run in _strange(inventory, wanted):
+            notice(
+                f"no run and no sandbox is known here by {run!r}: `vf-tui ls` and `vf-tui sandboxes` list them"
+            )
         incomplete = UNCONFIRMED if inventory.unknown else OK
         if wanted.dry_run:
             _print_commands(items, wanted)
@@ -195,7 +212,7 @@ def _nothing(inventory: Inventory, wanted: Wanted, code: int) -> int:
     known = "" if code == OK else ", as far as is known"
     others = len(inventory.leftovers)
     if narrowed and others:
-        notice(f"nothing that is meant is left over ({others} other{'s are' if others != 1 else ' is'})")
+        notice(f"nothing of that is left over{known}; {others} other{'s are' if others != 1 else ' is'}")
     else:
         notice(f"nothing is left over{known}")
     return code
