@@ -114,11 +114,10 @@ async def test_an_end_that_cannot_be_asked_for_is_unknown_and_can_be_tried_again
     moves = watched(box)
     with pytest.raises(SandboxUnconfirmedError) as caught:
         await box.stop_confirmed(timeout=8)
-    assert (
-        str(status) in str(caught.value)
-        or "unauthorized" in str(caught.value)
-        or "Payment" in str(caught.value)
-    )
+    told = str(caught.value)
+    # The SDK waits a random time between its tries after a 503: our deadline may come first.
+    words = {401: "unauthorized", 402: "Payment", 503: "no answer within"}.get(status, str(status))
+    assert str(status) in told or words in told
     assert box.sandbox_id in str(caught.value)
     assert states(moves) == [State.STOPPING, State.UNKNOWN]
     assert len(double.live()) == 1
