@@ -395,6 +395,22 @@ async def test_what_is_listed_under_another_name_of_its_engine_is_one_sandbox(le
     assert [row.state for row in await ledger.read()] == [State.GONE, State.GONE]
 
 
+async def test_where_a_list_tells_half_of_it_another_place_stays_unknown(ledger: Ledger) -> None:
+    class Half(FakeProvider):
+        whole = False
+
+    owner, shelf = dead_owner(), Shelf(account="here")
+    shelf.put("i1", owner, name="box")
+    await recorded(ledger, owner, "box", id="i1", account="there")
+    found = await take(ledger, makers={"fake": lambda: Half(shelf)})
+    assert {(item.state, item.account) for item in found.items} == {
+        (State.LIVE, "here"),
+        (State.UNKNOWN, "there"),
+    }
+    await clean(ledger, found.items, makers={"fake": lambda: Half(shelf)})
+    assert [row.state for row in await ledger.read()] == [State.UNKNOWN]
+
+
 async def test_providers_that_are_not_set_up_are_told_only_where_they_are_missed(ledger: Ledger) -> None:
     def missing() -> Provider:
         raise SandboxError("no credentials for acme", hint="set ACME_KEY")

@@ -35,6 +35,8 @@ class LocalProvider(Provider):
     """This host, for this user, under this temporary directory, and those others that it is asked about."""
 
     kind: ClassVar[str] = "subprocess"
+    # Its processes are seen from everywhere; its directory is not.
+    whole: ClassVar[bool] = False
 
     def __init__(self, *, grace: float = GRACE) -> None:
         self.grace = grace

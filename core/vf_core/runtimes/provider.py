@@ -33,6 +33,8 @@ class Provider(ABC):
     what could not be asked, and why) when it gets no answer; belongs to one event loop."""
 
     kind: ClassVar[str]
+    whole: ClassVar[bool] = True
+    """An id in its list tells all there is of a sandbox, whatever the account was called when it was made."""
 
     @property
     @abstractmethod

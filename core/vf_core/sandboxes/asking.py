@@ -59,7 +59,7 @@ class Asked:
         self._answered(count=sum(entry.alive for entry in listed))
         told(self.report)
         # No id is given twice: what is listed is the row's sandbox, whatever the way to it was called.
-        here = {entry.id for entry in listed}
+        here = {entry.id for entry in listed if provider.whole}
         mine = [row for row in self.rows if self._covers(row) or row.id in here]
         mine += await self._proven([entry for entry in listed if entry.alive], mine)
         matched = join.match(mine, listed)
@@ -97,7 +97,8 @@ class Asked:
         ids = [entry.id for entry in listed if entry.id not in known]
         with suppress(SandboxError):  # the ledger's own report says so
             found = await self._ledger.read(kinds=[self.kind], ids=ids) if ids else []
-            return list(found)
+            whole = self._provider is not None and self._provider.whole
+            return [row for row in found if whole or self._covers(row)]
         return []
 
     async def _of_rows(self, pairs: Sequence[tuple[Row, Listed | None]]) -> set[str]:
