@@ -45,6 +45,11 @@ def test_what_a_killed_engine_left_is_told_listed_deleted_and_proven(home: Home)
     told = home("ls")
     assert "2 sandboxes of dead runs are left (2 subprocess): `vf-tui cleanup`" in told.stderr
     assert "left" not in told.stdout
+    next_step = f"`vf-tui cleanup {dead['run'][:8]}` ends what is there"
+    assert next_step in home("show", dead["run"]).stderr
+    refused = home("stop", dead["run"], "0000-0")
+    assert refused.returncode == 4
+    assert f"2 sandboxes are not proven gone: {next_step}" in refused.stderr
 
     boxes = boxes_of(home, dead, bystander)
     left = [box for box in boxes if box["leftover"]]

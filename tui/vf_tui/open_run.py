@@ -111,7 +111,7 @@ class OpenRun:
             return ""
         left, keys = self.left_behind(), self.keymap.first("go.sandboxes")
         tail = f" · {left}{f' ({keys} {keys} lists them)' if keys else ''}" if left else ""
-        return f"ENGINE LOST ({who}last heard of {timefmt.at(bridge.state.now)}){tail} · {reason}"
+        return f"ENGINE LOST{tail} · {who}last heard of {timefmt.at(bridge.state.now)} · {reason}"
 
     def left_behind(self) -> str:
         """`4 sandboxes not proven gone`: what an engine that is lost may have left; "" when there is none."""

@@ -194,7 +194,8 @@ def _over(run: RunSummary, verb: str, *, as_json: bool) -> int:
     ok = not left
     message = why_not_live(run)
     if left:
-        message += f", and {left} of its sandboxes were never proven gone"
+        what = "1 sandbox is" if left == 1 else f"{left} sandboxes are"
+        message += f", and {what} not proven gone: `vf-tui cleanup {run.id[:8]}` ends what is there"
     _tell(run, Asked(verb, verb), ok=ok, changed=(), message=message, as_json=as_json)
     return OK if ok else UNCONFIRMED
 

@@ -189,6 +189,8 @@ def print_run(run: RunSummary, *, as_json: bool) -> int:
         rows += [_rollout_row(view, state) for view in state.rollouts.values()]
         for line in table(rows):
             say(line)
+    if state.unconfirmed and not run.live and run.liveness != "elsewhere":
+        notice(f"`vf-tui cleanup {run.id[:8]}` ends what is there of sandboxes that are not proven gone")
     return OK
 
 

@@ -33,7 +33,7 @@ DOCKER_ID = 12
 
 # Column: width. In the order of the line.
 _WIDTHS = {
-    "state": 9, "where": 10, "id": 12, "owner": 9, "run": 8, "seen": 6, "age": 8, "ends": 8, "price": 7,
+    "state": 9, "where": 10, "id": 12, "owner": 9, "run": 8, "seen": 6, "age": 9, "ends": 9, "price": 7,
 }  # fmt: skip
 _RANK = ("state", "owner", "id", "where", "age", "run", "ends", "seen", "price")
 _RIGHT = frozenset({"age", "ends", "price"})
