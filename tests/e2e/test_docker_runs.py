@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from doubles.command_line import ARGV, Home, wait_for
+from doubles.command_line import ARGV, Home, alive, wait_for
 from doubles.engine_boxes import left
 from doubles.engine_host import call, containers, need_engine
 from doubles.engine_images import python_image
+from doubles.engine_proxy import EngineProxy
 from doubles.pty_driver import PtyProcess
 
 CANARY = "zq7canary"
@@ -119,6 +122,32 @@ def test_s01_no_canary_in_a_container_its_engine_or_what_is_written(home: Home) 
         told = home(*command)
         assert CANARY not in told.stdout + told.stderr
     assert "docker" in home("sandboxes", "--all", "--json").stdout
+
+
+def test_r35_a_run_that_is_killed_under_a_context_is_cleaned_up_there(home: Home) -> None:
+    with EngineProxy() as second:
+        meta = home.path / "docker" / "contexts" / "meta" / hashlib.sha256(b"second").hexdigest()
+        meta.mkdir(parents=True)
+        (meta / "meta.json").write_text(
+            json.dumps({"Name": "second", "Endpoints": {"docker": {"Host": second.url}}})
+        )
+        (home.path / "docker" / "config.json").write_text(json.dumps({"currentContext": "second"}))
+        del home.env["DOCKER_HOST"]
+        home.env["DOCKER_CONFIG"] = str(home.path / "docker")
+        done = home("run", config(home, ["exec sleep 600"]), "--detach", "--json")
+        assert done.returncode == 0, done.stderr
+        facts = json.loads(done.stdout.splitlines()[-1])
+        wait_for(lambda: len(left(facts["run"])) == 1, "the container")
+        os.kill(facts["pid"], signal.SIGKILL)
+        wait_for(lambda: not alive(facts["pid"]), "the engine's end")
+        (record,) = [json.loads(line) for line in home("sandboxes", "--json").stdout.splitlines()]
+        (box,) = [box for box in record["sandboxes"] if box["run"] == facts["run"]]
+        assert (box["account"], box["leftover"]) == (second.url, True)
+        assert second.url in [report["account"] for report in record["providers"]]
+        cleaned = home("cleanup", "--yes", facts["run"])
+        assert cleaned.returncode == 0, cleaned.stdout + cleaned.stderr
+        assert f"docker engine {second.url}: no such container" in cleaned.stdout
+        assert left(facts["run"]) == []
 
 
 def holders(home: Home) -> list[Path]:
