@@ -262,11 +262,18 @@ async def test_the_palette_finds_what_is_typed_and_does_it() -> None:
         assert w.app.screen is w.app.base
 
 
-async def test_a_finished_run_says_so_and_its_code_is_the_exit_code() -> None:
+@pytest.mark.parametrize("how", ["local", "file"])
+async def test_a_finished_run_says_so_and_its_code_is_the_exit_code(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with watching() as w:
         w.engine.play()
         w.engine.finish()
         await w.until(lambda: w.app.state.over)
+        # Once its engine has gone, it is read from its files.
+        assert w.app.bridge is not None
+        about = replace(w.app.bridge.about, how=how)
+        monkeypatch.setattr(w.app.bridge.link, "describe", lambda: about)
         await shows(w, "completed")
         assert w.app.exit_code == w.engine.state.exit_code
         await w.press("q")

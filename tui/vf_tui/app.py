@@ -76,6 +76,7 @@ class VfTuiApp(Going, inherit_bindings=False):
         self._first_link = link
         self._pulse = asyncio.Event()
         self._was_live = False
+        self._seen_live = False
         self._last_key = self._last_burst = float("-inf")
         self._keys_shown = 0.0
 
@@ -129,7 +130,7 @@ class VfTuiApp(Going, inherit_bindings=False):
         if self.bridge is not None:
             self.run_worker(self.bridge.close(), group="closing")
         self.bridge = Bridge(link, clock=self.clock)
-        self._watched, self._was_live = set(), False
+        self._watched, self._was_live, self._seen_live = set(), False, False
         self.run_worker(self._follow(self.bridge), group="bridge", exclusive=True)
 
     async def _follow(self, bridge: Bridge) -> None:
@@ -196,7 +197,7 @@ class VfTuiApp(Going, inherit_bindings=False):
 
     def _ring_when_over(self, bridge: Bridge) -> None:
         if bridge.ticking:
-            self._was_live = True
+            self._was_live = self._seen_live = True
         elif self._was_live:
             self._was_live = False
             what = "engine lost" if bridge.lost else bridge.state.status
@@ -313,7 +314,11 @@ class VfTuiApp(Going, inherit_bindings=False):
         words = [self.cleaning.farewell] if self.cleaning.farewell else []
         if self.is_live and not self.embedded:
             words.append(f"run continues; come back with `{self.come_back}`")
-        elif self.state.over and self.bridge is not None and self.bridge.about.how != "file":
+        elif (
+            self.state.over
+            and self.bridge is not None
+            and (self._seen_live or self.bridge.about.how != "file")
+        ):
             words += [*summary(self.state), f"look at it again with `{self.come_back}`"]
         elif left := self.left_behind():
             words.append(
