@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from doubles.engine_boxes import docker_box, left, new_run
-from doubles.engine_host import call, need_engine
+from doubles.engine_host import call, need_engine, start_service
 from doubles.engine_images import busybox_image
 from doubles.sandbox_commands import sh
-from vf_core.errors import SandboxError
+from vf_core.errors import SandboxError, SandboxUnconfirmedError
+from vf_core.runtimes.docker import identity
 from vf_core.runtimes.docker.provider import DockerProvider
+from vf_core.runtimes.lifecycle import State
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +48,50 @@ async def test_r05_nothing_is_left_however_it_ends(run):
     )
     await asyncio.gather(*(box.stop_confirmed() for box in boxes))
     assert left(run) == []
+
+
+async def test_another_engine_at_the_same_address_proves_nothing(run, monkeypatch, tmp_path):
+    """A second engine of its own kind, with a store of its own: it has no such container, and is not to be asked."""
+    if shutil.which("podman") is None:
+        pytest.skip("only podman serves two stores from one machine")
+    usual = os.environ["DOCKER_HOST"]
+    store = tmp_path / "storage.conf"
+    store.write_text(
+        f'[storage]\ndriver = "vfs"\ngraphroot = "{tmp_path}/graph"\nrunroot = "{tmp_path}/run"\n'
+    )
+    with tempfile.TemporaryDirectory(prefix="vfe-") as directory:
+        path = f"{directory}/p.sock"
+        box = docker_box(run, "switched")
+        with _service(path):
+            monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
+            await box.start()
+            made_at = identity.place(box.account, box._box.handle.maker)
+            assert DockerProvider().reaches(made_at)
+        with _service(path, {"CONTAINERS_STORAGE_CONF": str(store)}):
+            with pytest.raises(SandboxUnconfirmedError, match="another engine answers"):
+                await box.stop_confirmed(timeout=20)
+            assert box.state is State.UNKNOWN
+            provider = DockerProvider()
+            assert not provider.reaches(made_at)
+            assert "start the one that made it" in provider.way_to(made_at)
+        with _service(path):
+            # Whatever way leads to the engine that made it.
+            monkeypatch.setenv("DOCKER_HOST", usual)
+            assert DockerProvider().reaches(made_at)
+            await box.stop_confirmed()
+            assert box.state is State.GONE
+
+
+@contextmanager
+def _service(path, env=None):
+    process = start_service(path, env)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 async def test_others_containers_are_left_alone(run):

@@ -142,7 +142,8 @@ def test_r35_a_run_that_is_killed_under_a_context_is_cleaned_up_there(home: Home
         wait_for(lambda: not alive(facts["pid"]), "the engine's end")
         (record,) = [json.loads(line) for line in home("sandboxes", "--json").stdout.splitlines()]
         (box,) = [box for box in record["sandboxes"] if box["run"] == facts["run"]]
-        assert (box["account"], box["leftover"]) == (second.url, True)
+        assert box["account"].startswith(second.url)
+        assert box["leftover"]
         assert second.url in [report["account"] for report in record["providers"]]
         cleaned = home("cleanup", "--yes", facts["run"])
         assert cleaned.returncode == 0, cleaned.stdout + cleaned.stderr

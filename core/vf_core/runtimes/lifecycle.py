@@ -60,6 +60,7 @@ class Transition:
     """One move: `proof` is set on `gone` only (who answered, what), `detail` is an error or a remark.
 
     A move to the state that already holds says that the sandbox's `id` became known, or how far it is (`detail`).
+    `account`, told when it is about to be asked for: where that is, as its kind's provider says it.
     """
 
     sandbox: str
@@ -69,6 +70,7 @@ class Transition:
     id: str = ""
     proof: str = ""
     detail: str = ""
+    account: str = ""
 
 
 Observer = Callable[[Transition], None]

@@ -30,7 +30,9 @@ def here() -> Whereabouts:
     """Where this process runs."""
     from vf_core.runtimes.identity import boot_id
 
-    return Whereabouts(socket.gethostname(), _pseudonym(_text("/etc/machine-id")), boot_id(), space_of("self"))
+    return Whereabouts(
+        socket.gethostname(), _pseudonym(_text("/etc/machine-id")), boot_id(), space_of("self")
+    )
 
 
 def space_of(pid: int | str) -> str:

@@ -75,6 +75,10 @@ class Machine(ABC, Generic[HandleT]):
     async def _probe(self, box: Box[HandleT]) -> Answer:
         """Whether it is still there, said by who must know. Raises when it could not be asked."""
 
+    def _place(self, box: Box[HandleT]) -> str:
+        """Where it is about to be asked for, when that is known better than before."""
+        return ""
+
     def _release(self, box: Box[HandleT]) -> None:
         """Its end is proven: let go of local things (clients, files). Must not raise."""
 
@@ -155,7 +159,9 @@ class Machine(ABC, Generic[HandleT]):
             await self._admit(box)
             if self.recorder is not None:
                 await self.recorder.reserve(
-                    Transition(box.name, self.kind, State.STARTING, time.time(), box.id)
+                    Transition(
+                        box.name, self.kind, State.STARTING, time.time(), box.id, account=self._place(box)
+                    )
                 )
             box.asked = life.state is State.STARTING
             if box.asked:

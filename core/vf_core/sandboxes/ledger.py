@@ -141,7 +141,7 @@ class _Recorder:
         row = Row(
             key=new_key(),
             kind=move.kind,
-            account=safe(self._account or _local_account(move.kind)),
+            account=safe(move.account or self._account or _local_account(move.kind)),
             name=plain(move.sandbox),
             id=plain(move.id),
             owner=self._owner,

@@ -11,11 +11,13 @@ import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 from vf_core.errors import SandboxError
 from vf_core.runtimes.docker import endpoint as endpoints
+from vf_core.runtimes.docker import identity
 from vf_core.runtimes.docker.endpoint import Endpoint
 from vf_core.text import bound, clean
 
@@ -150,6 +152,14 @@ class Engine:
             self._version, self._podman = await _ping(docker.session, docker.docker_host)
 
         await self._ask("answer a ping", CALL, work)
+
+    async def identity(self) -> str:
+        """Which engine it is: see `identity.of`."""
+        try:
+            async with asyncio.timeout(CALL):
+                return await asyncio.to_thread(identity.of, self.endpoint)
+        except (OSError, HTTPException) as e:
+            raise self.failure("say who it is", e, CALL) from e
 
     async def product(self) -> str:
         """What the engine calls itself, such as `Docker Desktop 4.44`."""

@@ -1,4 +1,4 @@
-"""Removing a container without an event loop, at interpreter exit."""
+"""Asking an engine without an event loop: to remove a container, at interpreter exit, and who it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import http.client
 import json
 import socket
 import time
-from typing import Final
+from typing import Any, Final
 
 from vf_core.runtimes.box import Answer
 from vf_core.runtimes.docker.endpoint import Endpoint
@@ -59,8 +59,30 @@ def _is_id(text: str) -> bool:
     return len(text) == 64 and all(c in "0123456789abcdef" for c in text)
 
 
+def info(endpoint: Endpoint) -> tuple[dict[str, Any], bool]:
+    """What an engine says of itself, and whether it is Podman. Raises as `remove`."""
+    answer, body = _exchange(endpoint, "GET", "/info")
+    if answer.status != http.HTTPStatus.OK:
+        raise OSError(f"docker engine {endpoint.account} did not say who it is: {answer.status}")
+    try:
+        said = json.loads(body)
+    except ValueError as e:
+        raise OSError(f"what answers at {endpoint.account} is no docker engine") from e
+    return (said if isinstance(said, dict) else {}), answer.headers.get("Libpod-Api-Version") is not None
+
+
 def _call(endpoint: Endpoint, method: str, path: str) -> int:
     """An answer's status. A 404 counts only as an engine's own: with a message, in JSON."""
+    answer, body = _exchange(endpoint, method, path)
+    if answer.status == http.HTTPStatus.NOT_FOUND:
+        try:
+            json.loads(body)["message"]
+        except (ValueError, KeyError, TypeError) as e:
+            raise OSError(f"what answers at {endpoint.account} is no docker engine") from e
+    return answer.status
+
+
+def _exchange(endpoint: Endpoint, method: str, path: str) -> tuple[http.client.HTTPResponse, bytes]:
     if endpoint.path:
         connection: http.client.HTTPConnection = _UnixConnection(endpoint.path)
     else:
@@ -74,12 +96,6 @@ def _call(endpoint: Endpoint, method: str, path: str) -> int:
     try:
         connection.request(method, path)
         answer = connection.getresponse()
-        body = answer.read()
+        return answer, answer.read()
     finally:
         connection.close()
-    if answer.status == http.HTTPStatus.NOT_FOUND:
-        try:
-            json.loads(body)["message"]
-        except (ValueError, KeyError, TypeError) as e:
-            raise OSError(f"what answers at {endpoint.account} is no docker engine") from e
-    return answer.status

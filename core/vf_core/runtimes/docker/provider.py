@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from datetime import datetime
+from http.client import HTTPException
 from typing import Any, ClassVar
 
 from vf_core.errors import SandboxError
 from vf_core.runtimes import labels
 from vf_core.runtimes.box import Answer
-from vf_core.runtimes.docker import container, last_resort
+from vf_core.runtimes.docker import container, identity, last_resort
 from vf_core.runtimes.docker.client import Engine
 from vf_core.runtimes.docker.endpoint import UNIX, Endpoint, resolve
 from vf_core.runtimes.provider import Listed, Provider
@@ -58,9 +59,22 @@ class DockerProvider(Provider):
         client = "podman --remote --url" if podman else "docker --host"
         return f"{client} {shlex.quote(_host(self.account))} rm --force --volumes {shlex.quote(id)}"
 
+    def reaches(self, account: str) -> bool:
+        """See `Provider.reaches`: made by the engine that answers, whatever its address was then. Blocks."""
+        address, maker = identity.split(account)
+        if not maker:
+            return address in ("", self.account)
+        try:
+            return identity.of(self._engine.endpoint) == maker
+        except (OSError, HTTPException):
+            return False
+
     def way_to(self, account: str) -> str:
         """See `Provider.way_to`."""
-        return f"set DOCKER_HOST={shlex.quote(_host(account))}"
+        address, _ = identity.split(account)
+        if address == self.account:
+            return "another engine answers at that address by now: start the one that made it"
+        return f"set DOCKER_HOST={shlex.quote(_host(address))}"
 
 
 def _host(account: str) -> str:

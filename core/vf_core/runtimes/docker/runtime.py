@@ -21,7 +21,7 @@ from vf_core.runtimes.base import (
     ProgramResult,
     Runtime,
 )
-from vf_core.runtimes.docker import container, files, images, last_resort, reach
+from vf_core.runtimes.docker import container, files, identity, images, last_resort, reach
 from vf_core.runtimes.docker.client import Engine, EngineError
 from vf_core.runtimes.docker.command import EXIT_KILLED, LostError
 from vf_core.runtimes.docker.config import DockerConfig
@@ -41,7 +41,7 @@ _NOTHING_MADE = "the engine refused to make it, or was never reached"
 class Handle:
     """What is known of one container. `name` is its own, `user` and `checked` (for health) its image's. `unsure`:
     since when it may exist although the engine did not say so (0: it does not); `seen`: it turned up since.
-    `started`: when it was started, in Unix seconds."""
+    `started`: when it was started, in Unix seconds. `maker`: which engine made it."""
 
     name: str
     engine: Engine | None = None
@@ -51,6 +51,7 @@ class Handle:
     seen: bool = False
     started: float = 0.0
     shell: Shell | None = None
+    maker: str = ""
 
 
 class DockerRuntime(Runtime):
@@ -103,6 +104,7 @@ class DockerRuntime(Runtime):
             handle.engine = engine = Engine(self._resolved())
             box.life.remark(f"docker engine {engine.account}")
             image = await images.ensure(engine, self.config.image, self.config.pull, box.life.remark)
+            handle.maker = await engine.identity()
             box.life.remark(f"docker engine {engine.account}")
             described = image.get("Config") or {}
             handle.user = str(described.get("User") or "")
@@ -189,16 +191,23 @@ class DockerRuntime(Runtime):
                     box.identify(str(found["Id"]))
                     await engine.remove(box.id)
                 return Answer(False, f"{where}: the container is {(found.get('State') or {}).get('Status')}")
+            if handle.maker and await engine.identity() != handle.maker:
+                raise _another(engine)
             await engine.ping()  # what said "not found" is an engine
             if handle.unsure and not handle.seen and _now() - handle.unsure < self.reconcile:
                 return Answer(False, f"{where} may still make it: its create call is unanswered")
             return Answer(True, last_resort.gone(engine.account, reference))
+
+    def _place(self, box: Box[Handle]) -> str:
+        return identity.place(self.account, box.handle.maker)
 
     def _cleanup(self, box: Box[Handle]) -> Answer | None:
         handle, reference = box.handle, _reference(box)
         if handle.engine is None or not reference:
             return Answer(True, _NOTHING_MADE)
         try:
+            if handle.maker and identity.of(handle.engine.endpoint) != handle.maker:
+                raise _another(handle.engine)
             answer = last_resort.remove(handle.engine.endpoint, reference)
         except (OSError, HTTPException) as e:
             raise SandboxError(f"docker engine {handle.engine.account} could not be asked: {e}") from e
@@ -359,6 +368,13 @@ def _engine(box: Box[Handle]) -> Engine:
     engine = box.handle.engine
     assert engine is not None  # noqa: S101 - nothing is made before it is admitted
     return engine
+
+
+def _another(engine: Engine) -> SandboxError:
+    return SandboxError(
+        f"another engine answers at {engine.account} by now than the one that made the container",
+        hint="start that one again, and confirm its stop once more",
+    )
 
 
 def _reference(box: Box[Handle]) -> str:
