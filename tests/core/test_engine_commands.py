@@ -12,9 +12,11 @@ import aiohttp
 import pytest
 
 from doubles.engine_kit import Kit, engine_kit, script_config
+from vf_core.errors import SandboxError
 from vf_core.events import types as ev
 from vf_core.events.state import ENDED
 from vf_core.runtimes.lifecycle import State
+from vf_core.runtimes.subprocess import SubprocessRuntime
 
 LONG = "touch solved; echo started; exec sleep 600"
 
@@ -43,6 +45,23 @@ async def test_stop_waits_for_nothing_and_its_proof_comes_by_itself(tmp_path: Pa
         assert kit.state.unconfirmed == set()
         assert await ask(kit, "confirm_stop", "0000-0") == (True, ())
         assert kit.rollout("0001-0").status == "active"
+
+
+async def test_what_was_stopped_is_told_also_where_the_proof_is_wanting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(self: SubprocessRuntime, box: object) -> None:
+        raise SandboxError("the provider is silent")
+
+    async with engine_kit(script_config(tmp_path, [LONG, LONG])) as (kit, _):
+        await kit.running("0000-0")
+        with monkeypatch.context() as patch:
+            patch.setattr(SubprocessRuntime, "_probe", silent)
+            assert await ask(kit, "confirm_stop", "0000-0") == (False, ("0000-0",))
+            assert kit.rollout("0000-0").status == "stopped"
+            assert await ask(kit, "stop_all", confirm=True) == (False, ("0000-0", "0001-0"))
+        assert (await ask(kit, "confirm_stop", "0000-0", "0001-0"))[0]
+    assert kit.state.unconfirmed == set()
 
 
 async def test_confirm_stop_of_a_live_one(tmp_path: Path) -> None:
@@ -96,8 +115,6 @@ async def test_a_run_that_is_over_goes_on_while_somebody_watches(tmp_path: Path)
 
 
 async def test_a_restart_needs_proof_or_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vf_core.runtimes.subprocess import SubprocessRuntime
-
     async with engine_kit(script_config(tmp_path, [LONG, LONG])) as (kit, _):
         await kit.running()
         with monkeypatch.context() as broken:

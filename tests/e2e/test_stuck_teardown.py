@@ -15,7 +15,7 @@ from doubles.command_line import Home, alive, records, wait_for
 STUCK = """
 import asyncio, threading, time
 from functools import partialmethod
-from vf_core import rollout
+from vf_core.rollout import attempt as rollout
 from vf_core.link import loop
 from vf_core.runtimes.subprocess import SubprocessRuntime
 from vf_test_tasks import *

@@ -30,6 +30,20 @@ class Outcome:
     failed: dict[str, str] = field(default_factory=dict)
     message: str = ""
 
+    def note(self, target: str, error: SandboxError) -> None:
+        """What went wrong for a target, of which a part may have been done."""
+        self.failed[target] = str(error)
+        if isinstance(error, _UnconfirmedError) and error.changed:
+            self.changed.append(target)
+
+
+class _UnconfirmedError(SandboxError):
+    """Its rollout was stopped (`changed`), and its sandbox not proven gone."""
+
+    def __init__(self, error: SandboxError, changed: bool) -> None:
+        super().__init__(error.message, hint=error.hint)
+        self.changed = changed
+
 
 class Commands:
     """Carries out commands on an engine. The last command on a rollout wins."""
@@ -113,7 +127,7 @@ class Commands:
                 if await act(self._engine.jobs[target], args):
                     outcome.changed.append(target)
             except SandboxError as e:
-                outcome.failed[target] = str(e)
+                outcome.note(target, e)
 
         await asyncio.gather(*(one(target) for target in targets))
         if not outcome.changed and not outcome.failed:
@@ -147,8 +161,10 @@ class Commands:
         if confirm:
             unsettled = [runtime for runtime in meant if not runtime.state.settled]
             changed = changed or bool(unsettled)
-            self._raise(await confirm_gone(unsettled))
+            errors = await confirm_gone(unsettled)
             job.forget_gone()
+            if errors:
+                raise _UnconfirmedError(errors[0], changed)
         else:
             self._seek_proof(job, meant)
         return changed
@@ -204,11 +220,6 @@ class Commands:
             runtime.force()
         return bool(stopping)
 
-    @staticmethod
-    def _raise(errors: list[SandboxError]) -> None:
-        if errors:
-            raise errors[0]
-
     # ------------------------------------------------------------------ on the run
 
     async def _pause(self, paused: bool) -> Outcome:
@@ -239,7 +250,7 @@ class Commands:
                 if await self.stop(job, confirm=confirm):
                     outcome.changed.append(job.spec.id)
             except SandboxError as e:
-                outcome.failed[job.spec.id] = str(e)
+                outcome.note(job.spec.id, e)
 
         waiting = engine.scheduler.clear()
         for job in waiting:
