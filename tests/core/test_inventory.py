@@ -30,7 +30,7 @@ from vf_core.runtimes.provider import Listed, Provider
 from vf_core.sandboxes import owners
 from vf_core.sandboxes.cleanup import clean
 from vf_core.sandboxes.inventory import Inventory, Item, ProviderReport, take
-from vf_core.sandboxes.join import match
+from vf_core.sandboxes.join import _ends, match
 from vf_core.sandboxes.ledger import Ledger
 from vf_core.sandboxes.owners import Owner
 from vf_core.sandboxes.rows import Row
@@ -480,3 +480,12 @@ def test_joining_loses_nothing_and_takes_nothing_twice(
         if entry is not None:
             assert row.id == entry.id or (not row.id and entry.name == row.name)
             assert row.id or entry.labels["run"] == row.owner.run
+
+
+def test_what_ends_by_itself_says_when() -> None:
+    """As its provider says; where that is silent, as its label does."""
+    labels = {"lifetime": "3600"}
+    assert _ends(Listed("a", created=100.0, ends=200.0, labels=labels)) == 200.0
+    assert _ends(Listed("a", created=100.0, labels=labels)) == 3700.0
+    for entry in (None, Listed("a", labels=labels), Listed("a", created=1.0, labels={"lifetime": "x-1"})):
+        assert _ends(entry) is None

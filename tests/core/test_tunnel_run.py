@@ -122,7 +122,7 @@ async def test_a_tunnel_that_does_not_open_ends_the_run_before_anything_is_creat
     monkeypatch.setattr(reach, "PACE", Pace(check=0.3, one=0.2, pause=0.02))
     relay.kill()
     kit, code = await run_whole(config(relay, tmp_path, "true", num_rollouts=3))
-    assert code == 1
+    assert code == 5
     assert not kit.of(ev.RuntimeChanged)
     assert kit.state.status == "failed"
     (end,) = kit.of(ev.RunFinished)

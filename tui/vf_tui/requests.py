@@ -38,7 +38,8 @@ class Kind:
 STOP = Kind(
     "stop",
     "Stop",
-    "The program gets its grace period, then its sandbox is asked to go. Nothing proves that it went.",
+    "The program gets its grace period, then its sandbox is asked to go. Nobody waits for the proof, "
+    "which comes later.",
     lambda r, standing: can_stop(r),
 )
 CONFIRM_STOP = Kind(

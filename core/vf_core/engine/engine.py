@@ -16,7 +16,7 @@ from vf_core.engine.plan import Plan
 from vf_core.engine.recording import Recording
 from vf_core.engine.results import Results, exit_code, is_unreachable
 from vf_core.engine.scheduler import Scheduler
-from vf_core.errors import VfError
+from vf_core.errors import TunnelError, VfError
 from vf_core.events import types as ev
 from vf_core.events.bus import Bus
 from vf_core.events.command import Reply
@@ -54,6 +54,7 @@ class Engine:
         self._interrupted = False
         self._broken: str | None = None
         self._down: str | None = None
+        self._out_of_reach = False
         self._output_lost = False
         self._unreachable: set[str] = set()
         self._watched: frozenset[str] = frozenset()
@@ -218,6 +219,8 @@ class Engine:
         except Exception as e:
             if not isinstance(e, VfError):
                 log.exception("the interception server could not be started")
+            # Whatever leads here from outside is somebody's service, and may be back the next time.
+            self._out_of_reach = isinstance(e, TunnelError)
             self._fail(str(e) if isinstance(e, VfError) else f"{type(e).__name__}: {e}")
         else:
             self.scheduler.closed = False
@@ -281,9 +284,10 @@ class Engine:
             max_errors=self.plan.config.max_errors,
             unconfirmed=len(unconfirmed),
             unreachable=self._down is not None
+            or self._out_of_reach
             or (bool(totals.error) and len(self._unreachable) == totals.ended),
             interrupted=self._interrupted,
-            failed=self._broken is not None,
+            failed=self._broken is not None and not self._out_of_reach,
         )
         broken = self._broken or self._down
         status = "failed" if broken else "stopped" if self.state.status == "stopping" else "completed"

@@ -59,10 +59,14 @@ class Attempt:
             run=context.run,
         )
         agent = config.env.agent
+        box = agent.runtime.for_task(spec.task.data)
+        labels = {**context.labels, "rollout": spec.id, "attempt": str(number)}
+        if box.lifetime is not None:
+            labels["lifetime"] = str(int(box.lifetime))
         self.runtime: Runtime = make_runtime(
-            agent.runtime.for_task(spec.task.data),
+            box,
             name=f"vf-{context.run[:8]}-{spec.id}-a{number}",
-            labels={**context.labels, "rollout": spec.id, "attempt": str(number)},
+            labels=labels,
             observer=self._observe,
         )
         if context.recorder is not None:

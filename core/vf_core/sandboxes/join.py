@@ -102,7 +102,7 @@ def of_row(
         state=state,
         status=entry.status if entry is not None else facts.status if facts is not None else "",
         created=row.created,
-        ends=entry.ends if entry is not None else None,
+        ends=_ends(entry),
         price=row.price,
         leftover=verdict.owner == "dead" and not gone,
         claimable=verdict.owner in ("elsewhere", "unknown") and not gone,
@@ -138,7 +138,7 @@ def of_list(
         state=State.LIVE if known else NOT_OURS,
         status=entry.status,
         created=entry.created,
-        ends=entry.ends,
+        ends=_ends(entry),
         price=None,
         leftover=verdict.owner == "dead",
         claimable=not known,
@@ -159,3 +159,11 @@ def _why(verdict: Verdict) -> str:
     if verdict.owner == "live":
         return f"in use: {verdict.proof}"
     return f"only if you claim it: {verdict.proof}"
+
+
+def _ends(entry: Listed | None) -> float | None:
+    """When its provider ends it by itself: as that says, or as long after its creation as its label says."""
+    if entry is None or entry.ends is not None or entry.created is None:
+        return None if entry is None else entry.ends
+    lifetime = entry.labels.get("lifetime", "")
+    return entry.created + int(lifetime) if lifetime.isascii() and lifetime.isdigit() else None

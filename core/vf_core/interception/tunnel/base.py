@@ -152,7 +152,9 @@ class Tunnel(ABC):
         problem = await self._try(self._url, self.pace.one)
         if not problem:
             return
-        self._say("warning", f"{self._url} does not lead here yet ({problem}); trying for {self.pace.check:g} s")
+        self._say(
+            "warning", f"{self._url} does not lead here yet ({problem}); trying for {self.pace.check:g} s"
+        )
         problem = await self._problem(self._url, problem)
         if problem:
             raise TunnelError(
