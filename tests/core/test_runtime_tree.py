@@ -47,14 +47,19 @@ async def test_every_kind_of_descendant_is_found():
     assert box.sandbox_id in box.proof
 
 
-async def test_a_chain_of_forks_is_caught():
-    """Each one lives for some milliseconds, and leaves another before it goes."""
+async def test_a_chain_of_forks_is_caught(tmp_path):
+    """Each one lives for some milliseconds, and leaves another before it goes: too short to be seen for sure."""
+    ticks = tmp_path / "ticks"
+    ticks.touch()
     box = local_box(grace=0)
     await box.start()
-    await box.run(sh("hop() { sleep 0.01; hop & }; hop & (hop2() { setsid sh -c 'sleep 0.02' & }; hop2)"))
-    await until(lambda: processes_with(box.sandbox_id))
+    hop = f"hop() {{ echo >>'{ticks}'; sleep 0.01; hop & }}; hop & "
+    await box.run(sh(f"{hop} (hop2() {{ setsid sh -c 'sleep 0.02' & }}; hop2)"))
+    await until(lambda: ticks.stat().st_size > 10)
     await box.stop_confirmed()
-    assert processes_with(box.sandbox_id) == []
+    size = ticks.stat().st_size
+    assert not any(processes_with(box.sandbox_id) for _ in range(10))
+    assert ticks.stat().st_size == size
 
 
 async def test_strangers_live_on(tmp_path):
