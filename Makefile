@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/vf-tui demo
 
 test: $(READY)
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 3 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff format --check core tui tests
