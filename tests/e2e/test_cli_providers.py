@@ -59,7 +59,7 @@ def states(home: Home) -> list[tuple[State, bool]]:
 
 def test_a_refused_end_is_exit_code_4_wherever_it_is_asked_for(home: Home, place: Place) -> None:
     process = home.start("run", config(home, place), "--headless")
-    wait_for(lambda: ": started" in home.out(), "the rollout")
+    wait_for(lambda: len(place.ours()) == 1, "the sandbox")
     place.fault(place.delete, "status", status=DENIED[place.kind], times=-1)
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 4, home.out() + home.err()
