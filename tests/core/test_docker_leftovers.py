@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from doubles.engine_boxes import docker_box, left, new_run
-from doubles.engine_host import call, need_engine, start_service
+from doubles.engine_host import call, need_engine, start_service, unavailable
 from doubles.engine_images import busybox_image
 from doubles.sandbox_commands import sh
 from vf_core.errors import SandboxError, SandboxUnconfirmedError
@@ -53,7 +53,7 @@ async def test_r05_nothing_is_left_however_it_ends(run):
 async def test_another_engine_at_the_same_address_proves_nothing(run, monkeypatch, tmp_path):
     """A second engine of its own kind, with a store of its own: it has no such container, and is not to be asked."""
     if shutil.which("podman") is None:
-        pytest.skip("only podman serves two stores from one machine")
+        unavailable("only podman serves two stores from one machine")
     usual = os.environ["DOCKER_HOST"]
     store = tmp_path / "storage.conf"
     store.write_text(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from vf_core.runtimes.base import Answer, Box, OutputSink, ProgramResult, Runtime, RuntimeConfig
+from vf_core.runtimes.base import Answer, Box, Collected, ProgramResult, Runtime, RuntimeConfig
 from vf_core.runtimes.lifecycle import Observer
 
 Create = Literal["ok", "refused", "lost", "slow", "late", "stuck"]
@@ -120,27 +120,19 @@ class FakeRuntime(Runtime):
             not there, f"the provider lists {', '.join(there)}" if there else "the provider lists none"
         )
 
-    async def run(
+    async def _collect(
         self,
         argv: Sequence[str],
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None,
+        output: Collected,
         *,
         cwd: str | None = None,
         timeout: float | None = None,
-        limit: int = 0,
+        program: bool = False,
     ) -> ProgramResult:
         self._work_here()
-        return ProgramResult(0, " ".join(argv), "")
-
-    async def run_program(
-        self,
-        argv: Sequence[str],
-        env: Mapping[str, str] | None = None,
-        *,
-        on_output: OutputSink,
-        timeout: float | None = None,
-    ) -> ProgramResult:
-        return await self.run(argv, env)
+        output("stdout", " ".join(argv).encode())
+        return output.result(0)
 
     async def run_background(
         self, argv: Sequence[str], env: Mapping[str, str] | None = None, log: str = "background.log"

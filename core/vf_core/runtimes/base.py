@@ -16,11 +16,12 @@ from vf_core.errors import SandboxError
 from vf_core.runtimes.box import Answer, Box
 from vf_core.runtimes.lifecycle import Observer, State
 from vf_core.runtimes.machine import Machine
+from vf_core.runtimes.output import Capture
 
 if TYPE_CHECKING:
     from vf_core.trace.task import TaskData
 
-__all__ = ["Answer", "Box", "OutputSink", "ProgramResult", "Runtime", "RuntimeConfig"]
+__all__ = ["Answer", "Box", "Collected", "OutputSink", "ProgramResult", "Runtime", "RuntimeConfig"]
 
 RUN_LIMIT = 1 << 20
 TAIL_LIMIT = 1 << 16
@@ -47,6 +48,27 @@ class ProgramResult:
     stderr: str
     truncated: bool = False
     timed_out: bool = False
+
+
+class Collected:
+    """A command's output, kept in bounds of `limit` bytes a stream, its head and its tail (`head=0`: only that), and
+    passed on to `on_output` as it comes."""
+
+    def __init__(self, limit: int, head: int | None = None, on_output: OutputSink | None = None) -> None:
+        self.limit = limit
+        self.on_output = on_output
+        self.streams = {name: Capture(limit, head=head) for name in ("stdout", "stderr")}
+
+    def __call__(self, stream: str, data: bytes) -> None:
+        self.streams[stream].add(data)
+        if self.on_output is not None:
+            self.on_output(stream, data)
+
+    def result(self, code: int, *, timed_out: bool = False, lost: str = "") -> ProgramResult:
+        """The result of a command that ended with `code`; `lost` says what of its output did not arrive."""
+        out, err = self.streams["stdout"], self.streams["stderr"]
+        text = err.text() + (f"\n[… {lost} …]\n" if lost else "")
+        return ProgramResult(code, out.text(), text, out.truncated or err.truncated or bool(lost), timed_out)
 
 
 class RuntimeConfig(StrictModel):
@@ -108,7 +130,6 @@ class Runtime(Machine[Any]):
 
     # ------------------------------------------------------------------ programs
 
-    @abstractmethod
     async def run(
         self,
         argv: Sequence[str],
@@ -125,8 +146,8 @@ class Runtime(Machine[Any]):
         that it started are ended; a timeout is not an exception but a result with `timed_out`, and what was
         printed so far is in it, under the same bound.
         """
+        return await self._collect(argv, env, Collected(limit), cwd=cwd, timeout=timeout)
 
-    @abstractmethod
     async def run_program(
         self,
         argv: Sequence[str],
@@ -140,6 +161,21 @@ class Runtime(Machine[Any]):
 
         When the sandbox is stopped meanwhile, it returns the program's own end.
         """
+        output = Collected(TAIL_LIMIT, 0, on_output)
+        return await self._collect(argv, env, output, timeout=timeout, program=True)
+
+    @abstractmethod
+    async def _collect(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str] | None,
+        output: Collected,
+        *,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        program: bool = False,
+    ) -> ProgramResult:
+        """Run a command to its end, its output into `output`; `program`: it is the agent's."""
 
     @abstractmethod
     async def run_background(

@@ -20,10 +20,9 @@ from vf_core.errors import SandboxError
 from vf_core.runtimes import census, ending, environment, files, processes, records, scripts, tree, watchdog
 from vf_core.runtimes.base import (
     EXIT_TIMED_OUT,
-    RUN_LIMIT,
-    TAIL_LIMIT,
     Answer,
     Box,
+    Collected,
     OutputSink,
     ProgramResult,
     Runtime,
@@ -31,7 +30,6 @@ from vf_core.runtimes.base import (
 )
 from vf_core.runtimes.census import REGISTRY, Count
 from vf_core.runtimes.lifecycle import Observer, State
-from vf_core.runtimes.output import Capture
 from vf_core.runtimes.processes import CannotRunError, Process
 from vf_core.runtimes.tree import Proc
 from vf_core.text import slug
@@ -162,31 +160,6 @@ class SubprocessRuntime(Runtime):
 
     # ------------------------------------------------------------------ programs
 
-    async def run(
-        self,
-        argv: Sequence[str],
-        env: Mapping[str, str] | None = None,
-        *,
-        cwd: str | None = None,
-        timeout: float | None = None,
-        limit: int = RUN_LIMIT,
-    ) -> ProgramResult:
-        """See `Runtime.run`."""
-        captures = {stream: Capture(limit) for stream in ("stdout", "stderr")}
-        return await self._run(argv, env, cwd=cwd, timeout=timeout, captures=captures)
-
-    async def run_program(
-        self,
-        argv: Sequence[str],
-        env: Mapping[str, str] | None = None,
-        *,
-        on_output: OutputSink,
-        timeout: float | None = None,
-    ) -> ProgramResult:
-        """See `Runtime.run_program`."""
-        tails = {stream: Capture(TAIL_LIMIT, head=0) for stream in ("stdout", "stderr")}
-        return await self._run(argv, env, timeout=timeout, captures=tails, on_output=on_output)
-
     async def run_background(
         self, argv: Sequence[str], env: Mapping[str, str] | None = None, log: str = "background.log"
     ) -> None:
@@ -205,26 +178,21 @@ class SubprocessRuntime(Runtime):
         finally:
             os.close(fd)
 
-    async def _run(
+    async def _collect(
         self,
         argv: Sequence[str],
         env: Mapping[str, str] | None,
+        output: Collected,
         *,
         cwd: str | None = None,
-        timeout: float | None,
-        captures: Mapping[str, Capture],
-        on_output: OutputSink | None = None,
+        timeout: float | None = None,
+        program: bool = False,
     ) -> ProgramResult:
         handle, box = self._here(), self._box
 
-        def sink(stream: str, data: bytes) -> None:
-            captures[stream].add(data)
-            if on_output is not None:
-                on_output(stream, data)
-
         where = os.path.join(handle.directory, cwd) if cwd else handle.directory
         try:
-            process = self._start(handle, argv, env, cwd=where, sink=sink)
+            process = self._start(handle, argv, env, cwd=where, sink=output)
         except CannotRunError as e:
             return ProgramResult(e.code, "", str(e))
         timed_out = False
@@ -238,8 +206,7 @@ class SubprocessRuntime(Runtime):
             raise process.failure
         # None: not even SIGKILL ended it.
         code = EXIT_TIMED_OUT if timed_out or process.exit_code is None else process.exit_code
-        out, err = captures["stdout"], captures["stderr"]
-        return ProgramResult(code, out.text(), err.text(), out.truncated or err.truncated, timed_out)
+        return output.result(code, timed_out=timed_out)
 
     def _start(
         self,

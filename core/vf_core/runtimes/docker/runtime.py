@@ -13,11 +13,9 @@ from typing import Any, ClassVar
 from vf_core.errors import SandboxError
 from vf_core.runtimes import guest
 from vf_core.runtimes.base import (
-    RUN_LIMIT,
-    TAIL_LIMIT,
     Answer,
     Box,
-    OutputSink,
+    Collected,
     ProgramResult,
     Runtime,
 )
@@ -29,7 +27,6 @@ from vf_core.runtimes.docker.endpoint import Endpoint, resolve
 from vf_core.runtimes.docker.settle import settle_in
 from vf_core.runtimes.docker.shell import Shell
 from vf_core.runtimes.lifecycle import Observer, State
-from vf_core.runtimes.output import Capture
 
 _RECORDED = ("type", "id", "image", "workdir", "cpu", "memory", "gpu", "disk")
 # Engines that were found to have no init binary.
@@ -215,31 +212,6 @@ class DockerRuntime(Runtime):
 
     # ------------------------------------------------------------------ programs
 
-    async def run(
-        self,
-        argv: Sequence[str],
-        env: Mapping[str, str] | None = None,
-        *,
-        cwd: str | None = None,
-        timeout: float | None = None,
-        limit: int = RUN_LIMIT,
-    ) -> ProgramResult:
-        """See `Runtime.run`."""
-        captures = {stream: Capture(limit) for stream in ("stdout", "stderr")}
-        return await self._run(argv, env, cwd=cwd, timeout=timeout, captures=captures)
-
-    async def run_program(
-        self,
-        argv: Sequence[str],
-        env: Mapping[str, str] | None = None,
-        *,
-        on_output: OutputSink,
-        timeout: float | None = None,
-    ) -> ProgramResult:
-        """See `Runtime.run_program`."""
-        tails = {stream: Capture(TAIL_LIMIT, head=0) for stream in ("stdout", "stderr")}
-        return await self._run(argv, env, timeout=timeout, captures=tails, on_output=on_output)
-
     async def run_background(
         self, argv: Sequence[str], env: Mapping[str, str] | None = None, log: str = "background.log"
     ) -> None:
@@ -250,33 +222,27 @@ class DockerRuntime(Runtime):
             if code != 0:
                 raise SandboxError(f"{argv[0]}: there is no such program in the sandbox (exit {code})")
 
-    async def _run(
+    async def _collect(
         self,
         argv: Sequence[str],
         env: Mapping[str, str] | None,
+        output: Collected,
         *,
         cwd: str | None = None,
-        timeout: float | None,
-        captures: Mapping[str, Capture],
-        on_output: OutputSink | None = None,
+        timeout: float | None = None,
+        program: bool = False,
     ) -> ProgramResult:
         shell, box = self._shell_for(argv), self._box
-
-        def sink(stream: str, data: bytes) -> None:
-            captures[stream].add(data)
-            if on_output is not None:
-                on_output(stream, data)
 
         code, timed_out = EXIT_KILLED, False
         with self._placed(box):
             try:
-                code, timed_out = await shell.follow(argv, env, sink, cwd=cwd, timeout=timeout)
+                code, timed_out = await shell.follow(argv, env, output, cwd=cwd, timeout=timeout)
             except LostError:
                 if box.state is State.LIVE:
                     raise
                 # Its own stop took it away: the program was killed by that.
-        out, err = captures["stdout"], captures["stderr"]
-        return ProgramResult(code, out.text(), err.text(), out.truncated or err.truncated, timed_out)
+        return output.result(code, timed_out=timed_out)
 
     def _shell_for(self, argv: Sequence[str]) -> Shell:
         shell = self._shell()

@@ -8,10 +8,10 @@ from typing import Any
 
 from vf_core.errors import SandboxError
 from vf_core.runtimes import guest
-from vf_core.runtimes.base import Box
+from vf_core.runtimes.base import Box, Collected
 from vf_core.runtimes.modal import command as commands
 from vf_core.runtimes.modal.filesystem import FILE, RATE, write_file
-from vf_core.runtimes.modal.programs import Collected, Programs
+from vf_core.runtimes.modal.programs import Programs
 
 READ_LIMIT = 1 << 30
 

@@ -15,9 +15,8 @@ from vf_core.runtimes.base import (
     EXIT_CANNOT_RUN,
     EXIT_NOT_FOUND,
     EXIT_TIMED_OUT,
-    RUN_LIMIT,
-    TAIL_LIMIT,
     Box,
+    Collected,
     OutputSink,
     ProgramResult,
     Runtime,
@@ -30,32 +29,12 @@ from vf_core.runtimes.modal.command import Command
 from vf_core.runtimes.modal.config import ModalConfig
 from vf_core.runtimes.modal.filesystem import FILE, write_file
 from vf_core.runtimes.modal.sdk import bounded
-from vf_core.runtimes.output import Capture
 
 log = logging.getLogger(__name__)
 
 GRACE = 2.0  # seconds between TERM and KILL when a program is ended
 _BACKSTOP = 60.0
 _KILLED = 137
-
-
-class Collected:
-    """A command's output, kept in bounds, or all of it up to a limit."""
-
-    def __init__(self, limit: int, head: int | None = None, on_output: OutputSink | None = None) -> None:
-        self.streams = {name: Capture(limit, head=head) for name in ("stdout", "stderr")}
-        self._on_output = on_output
-
-    def __call__(self, stream: str, data: bytes) -> None:
-        self.streams[stream].add(data)
-        if self._on_output is not None:
-            self._on_output(stream, data)
-
-    def result(self, code: int, *, timed_out: bool = False, lost: str = "") -> ProgramResult:
-        """The result of a command that ended with `code`; `lost` says what of its output did not arrive."""
-        out, err = self.streams["stdout"], self.streams["stderr"]
-        text = err.text() + (f"\n[… {lost} …]\n" if lost else "")
-        return ProgramResult(code, out.text(), text, out.truncated or err.truncated or bool(lost), timed_out)
 
 
 class Programs(Runtime):
@@ -71,35 +50,22 @@ class Programs(Runtime):
 
     # ------------------------------------------------------------------ commands
 
-    async def run(
+    async def _collect(
         self,
         argv: Sequence[str],
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None,
+        output: Collected,
         *,
         cwd: str | None = None,
         timeout: float | None = None,
-        limit: int = RUN_LIMIT,
+        program: bool = False,
     ) -> ProgramResult:
-        """See `Runtime.run`."""
         self._work_here()
         where = guest.resolve(cwd, self.config.workdir) if cwd else self.config.workdir
-        result = await self._run(argv, env, where, Collected(limit), timeout)
+        result = await self._run(argv, env, where, output, timeout, program=program)
         if result.exit_code == EXIT_CANNOT_RUN and cwd and not await self._is_directory(where):
             raise SandboxError(f"{where}: no such directory in the sandbox")
         return result
-
-    async def run_program(
-        self,
-        argv: Sequence[str],
-        env: Mapping[str, str] | None = None,
-        *,
-        on_output: OutputSink,
-        timeout: float | None = None,
-    ) -> ProgramResult:
-        """See `Runtime.run_program`."""
-        self._work_here()
-        output = Collected(TAIL_LIMIT, 0, on_output)
-        return await self._run(argv, env, self.config.workdir, output, timeout, program=True)
 
     async def run_background(
         self, argv: Sequence[str], env: Mapping[str, str] | None = None, log: str = "background.log"

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from vf_core.errors import ConfigError, SandboxError
 from vf_core.runtimes import guest
-from vf_core.runtimes.base import RUN_LIMIT, TAIL_LIMIT, OutputSink, ProgramResult, Runtime
+from vf_core.runtimes.base import Collected, ProgramResult, Runtime
 from vf_core.runtimes.box import Answer, Box
 from vf_core.runtimes.lifecycle import Observer
 from vf_core.runtimes.limiter import CreationLimiter
@@ -243,40 +243,17 @@ class PrimeRuntime(Runtime):
 
     # ------------------------------------------------------------------ programs
 
-    async def run(
-        self,
-        argv: Sequence[str],
-        env: Mapping[str, str] | None = None,
-        *,
-        cwd: str | None = None,
-        timeout: float | None = None,
-        limit: int = RUN_LIMIT,
-    ) -> ProgramResult:
-        """See `Runtime.run`."""
-        return await self._run(argv, env, cwd=cwd, timeout=timeout, limit=limit)
-
-    async def run_program(
-        self,
-        argv: Sequence[str],
-        env: Mapping[str, str] | None = None,
-        *,
-        on_output: OutputSink,
-        timeout: float | None = None,
-    ) -> ProgramResult:
-        """See `Runtime.run_program`."""
-        return await self._run(argv, env, timeout=timeout, limit=TAIL_LIMIT, sink=on_output)
-
-    async def _run(
+    async def _collect(
         self,
         argv: Sequence[str],
         env: Mapping[str, str] | None,
+        output: Collected,
         *,
         cwd: str | None = None,
-        timeout: float | None,
-        limit: int,
-        sink: OutputSink | None = None,
+        timeout: float | None = None,
+        program: bool = False,
     ) -> ProgramResult:
-        box, job = self._job(argv, env, cwd, limit, sink)
+        box, job = self._job(argv, env, cwd, output)
         box.handle.jobs.add(job)
         try:
             return await job.run(timeout)
@@ -288,8 +265,7 @@ class PrimeRuntime(Runtime):
         argv: Sequence[str],
         env: Mapping[str, str] | None,
         cwd: str | None,
-        limit: int,
-        sink: OutputSink | None = None,
+        output: Collected,
     ) -> tuple[Box[Handle], Job]:
         shell, box = self._shell(), self._box
         if not argv or any("\0" in text for text in (*argv, *(env or {}), *(env or {}).values(), cwd or "")):
@@ -300,8 +276,8 @@ class PrimeRuntime(Runtime):
             argv,
             env,
             where,
-            limit=limit,
-            sink=sink,
+            limit=output.limit,
+            sink=output.on_output,
             spawn=self._spawn,
             serving=lambda: not box.handle.halted.is_set(),
         )
@@ -311,7 +287,7 @@ class PrimeRuntime(Runtime):
     ) -> None:
         """See `Runtime.run_background`."""
         appending = ["sh", "-c", _APPEND, "vf-background", self._path(log), *argv] if argv else ()
-        _, job = self._job(appending, env, None, 1000)
+        _, job = self._job(appending, env, None, Collected(1000))
         await job.launch()
 
     # ------------------------------------------------------------------ scripts, files, network
