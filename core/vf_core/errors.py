@@ -115,6 +115,10 @@ class TaskError(RolloutError):
     """Task code raised: `setup`, `finalize`, a reward, a metric."""
 
 
+class JudgeError(TaskError):
+    """A judge gave no verdict: its call failed, it refused, or its answer can't be read. Never a score of zero."""
+
+
 class InterceptionError(RolloutError):
     """The interception server could not be started or reached."""
 

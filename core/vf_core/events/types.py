@@ -63,7 +63,8 @@ def _register(name: str, *, durable: bool = True) -> Any:
 @_register("run.started")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(Event):
-    """The run began (or began again, on resume). `total` rollouts follow as `RolloutQueued`."""
+    """The run began (or began again, on resume). `total` rollouts follow as `RolloutQueued`; on resume those that are
+    `owed`, while `kept` of earlier sittings stand."""
 
     run: str
     name: str
@@ -77,6 +78,8 @@ class RunStarted(Event):
     pid: int = 0
     version: int = EVENT_VERSION
     caps: Mapping[str, float] = field(default_factory=dict)
+    kept: int = 0
+    owed: tuple[str, ...] = ()
 
 
 @_register("run.launching")
@@ -234,22 +237,37 @@ class ToolCalled(RolloutEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned(RolloutEvent):
     """The tool's result came back with the harness's next request. `seconds` since the call was answered by
-    the model (an upper bound where several calls share a turn)."""
+    the model (an upper bound where several calls share a turn), or exactly what its MCP `server` took."""
 
     id: str
     result: str = ""
     seconds: float = 0.0
     failed: bool = False
+    server: str = ""
+
+
+@_register("tools.served")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsServed(RolloutEvent):
+    """An MCP server stands ready for the attempt. `tools` are its tools' own names, empty while they are not known;
+    `place`: host, sandbox or external; `shared`: one for the whole run."""
+
+    server: str
+    tools: tuple[str, ...] = ()
+    place: str = "host"
+    shared: bool = False
 
 
 @_register("rollout.scored")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored(RolloutEvent):
-    """Rewards and metrics by name; `reward` is their weighted sum."""
+    """Rewards and metrics by name; `reward` is their weighted sum. `judged` is what judges' model calls used, apart
+    from the agent's: calls, prompt_tokens, cached_tokens, completion_tokens, cost (absent where unknown)."""
 
     reward: float | None = None
     rewards: Mapping[str, float] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
+    judged: Mapping[str, float] = field(default_factory=dict)
 
 
 @_register("error")

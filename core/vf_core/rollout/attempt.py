@@ -18,10 +18,11 @@ from vf_core.events import types as ev
 from vf_core.harnesses.base import ExitMeaning, ModelContext
 from vf_core.rollout.context import TUNNEL, Result, RolloutSpec, RunContext
 from vf_core.rollout.limits import program_seconds, stage_seconds
-from vf_core.runtimes import make_runtime
+from vf_core.rollout.reach import check_reach, endpoint, find_way
+from vf_core.rollout.sandboxes import make_sandbox
+from vf_core.rollout.session import make_session
 from vf_core.runtimes.base import ProgramResult, Runtime
 from vf_core.runtimes.lifecycle import State, Transition
-from vf_core.tasks import stop_hooks
 from vf_core.tasks.scoring import invoke, score
 from vf_core.trace.record import Trace, new_trace
 
@@ -58,19 +59,7 @@ class Attempt:
             harness=context.harness.config,
             run=context.run,
         )
-        agent = config.env.agent
-        box = agent.runtime.for_task(spec.task.data)
-        labels = {**context.labels, "rollout": spec.id, "attempt": str(number)}
-        if box.lifetime is not None:
-            labels["lifetime"] = str(int(box.lifetime))
-        self.runtime: Runtime = make_runtime(
-            box,
-            name=f"vf-{context.run[:8]}-{spec.id}-a{number}",
-            labels=labels,
-            observer=self._observe,
-        )
-        if context.recorder is not None:
-            self.runtime.recorder = context.recorder(self.runtime, spec.id, number)
+        self.runtime: Runtime = make_sandbox(spec, number, context, self._observe)
         self.phase = ""
         self.stop_reason: str | None = None
         self.exit: ExitMeaning | None = None
@@ -203,7 +192,12 @@ class Attempt:
 
     async def _boot(self) -> None:
         kind = f"sandbox provider {self.runtime.kind}"
-        await self._find_way()
+        try:
+            await find_way(self.spec.id, self.runtime, self.context)
+        except TunnelError as e:
+            if self.stop_reason is None:
+                self.context.used(self.spec.id, TUNNEL, e.message)
+            raise
         try:
             await self.runtime.start()
         except SandboxError as e:
@@ -211,30 +205,7 @@ class Attempt:
                 self.context.used(self.spec.id, kind, str(e))
             raise
         self.context.used(self.spec.id, kind, "")
-        await self._check_reach()
-
-    async def _find_way(self) -> None:
-        """Wait for the tunnel, where one is needed: without it the sandbox would be made in vain."""
-        try:
-            by_tunnel = await self.context.server.reachable(self.runtime.is_local)
-        except TunnelError as e:
-            if self.stop_reason is None:
-                self.context.used(self.spec.id, TUNNEL, e.message)
-            raise
-        if by_tunnel:
-            self.context.used(self.spec.id, TUNNEL, "")
-
-    @property
-    def _endpoint(self) -> str:
-        """The interception server's address, as programs in the sandbox reach it."""
-        return self.runtime.host_url(self.context.server.base_url_for(self.runtime.is_local))
-
-    async def _check_reach(self) -> None:
-        """Once for each image and engine: before a model call could fail for it."""
-        way = (self.runtime.account, str(getattr(self.runtime.config, "image", "")), self._endpoint)
-        if way not in self.context.reached:
-            await self.runtime.check_reach(self._endpoint)
-            self.context.reached.add(way)
+        await check_reach(self.runtime, self.context)
 
     @asynccontextmanager
     async def _phase(
@@ -259,27 +230,9 @@ class Attempt:
         return stage_seconds(self.context.config.env.agent.timeout, self.spec.task.data, stage)
 
     async def _run_program(self) -> None:
-        from vf_core.interception import Limits, Session
-
-        context, agent = self.context, self.context.config.env.agent
+        context = self.context
         harness = context.harness
-        session = self._session = Session(
-            rollout=self.spec.id,
-            attempt=self.number,
-            trace=self.trace,
-            model=context.config.model,
-            sampling=context.config.sampling,
-            limits=Limits(
-                max_turns=agent.max_turns,
-                max_input_tokens=agent.max_input_tokens,
-                max_output_tokens=agent.max_output_tokens,
-                max_total_tokens=agent.max_total_tokens,
-            ),
-            stops=stop_hooks(self.spec.task),
-            emit=context.publish,
-            emit_live=context.watched(self.spec.id),
-            hosted_tools=getattr(self.runtime.config, "network_access", True) is not False,
-        )
+        session = self._session = make_session(self.spec, self.number, self.trace, self.runtime, context)
         secret = context.server.register(session)
         live_since = self.trace.timing.boot.end or time.time()
         seconds = program_seconds(self._seconds("rollout"), self.runtime.config.lifetime, live_since)
@@ -295,7 +248,7 @@ class Attempt:
                     ModelContext(model=context.config.model, sampling=context.config.sampling),
                     self.trace,
                     self.runtime,
-                    self._endpoint,
+                    endpoint(self.runtime, context),
                     secret,
                     {},
                     self._sink(output),
