@@ -40,6 +40,11 @@ def apply(state: RunState, event: ev.Event) -> RunState:
 
 
 def _apply_to_rollout(state: RunState, event: ev.RolloutEvent) -> None:
+    if not event.rollout:
+        # A sandbox that all rollouts share.
+        if isinstance(event, ev.RuntimeChanged):
+            fold_rollout.sandbox_moved(state, event)
+        return
     rollout = state.rollouts.get(event.rollout)
     if rollout is None:
         rollout = state.rollouts[event.rollout] = RolloutView(id=event.rollout)

@@ -116,12 +116,11 @@ def _phase(state: RunState, r: RolloutView, e: ev.PhaseChanged) -> None:
     del r.phases[:-HISTORY_KEPT]
 
 
-def _runtime(state: RunState, r: RolloutView, e: ev.RuntimeChanged) -> None:
+def sandbox_moved(state: RunState, e: ev.RuntimeChanged) -> SandboxView:
+    """A sandbox's move, whoever's it is."""
     box = state.sandboxes.get(e.sandbox)
     if box is None:
-        box = state.sandboxes[e.sandbox] = SandboxView(e.sandbox, r.id, e.attempt, e.kind)
-    if e.sandbox not in r.sandboxes:
-        r.sandboxes.append(e.sandbox)
+        box = state.sandboxes[e.sandbox] = SandboxView(e.sandbox, e.rollout, e.attempt, e.kind)
     if box.state is State.GONE:
         box.history.clear()
         box.id, box.attempt, box.image, box.ends = "", e.attempt, "", None
@@ -130,6 +129,15 @@ def _runtime(state: RunState, r: RolloutView, e: ev.RuntimeChanged) -> None:
         state.unconfirmed.add(box.name)
     elif box.state in _PROVEN:
         state.unconfirmed.discard(box.name)
+    return box
+
+
+def _runtime(state: RunState, r: RolloutView, e: ev.RuntimeChanged) -> None:
+    box = sandbox_moved(state, e)
+    if e.sandbox not in r.sandboxes:
+        r.sandboxes.append(e.sandbox)
+    if e.serves:
+        return
     for attempt in reversed(r.attempts):
         if attempt.number == e.attempt:
             attempt.sandbox = e.sandbox

@@ -160,7 +160,9 @@ class AttemptFinished(RolloutEvent):
 class RuntimeChanged(RolloutEvent):
     """A sandbox's lifecycle moved. `state` is a value of `runtimes.lifecycle.State`; `proof` says who
     answered and what, set with `gone` only; `detail` is an error or a remark. The state that already held: its id
-    became known, or how far it is. `image` is what it is made from, `ends` when its provider ends it (Unix s)."""
+    became known, or how far it is. `image` is what it is made from, `ends` when its provider ends it (Unix s).
+    `serves` names the tool server that it is for, empty for the agent's own; with an empty `rollout` it is one that
+    all rollouts share."""
 
     sandbox: str
     kind: str
@@ -170,6 +172,7 @@ class RuntimeChanged(RolloutEvent):
     detail: str = ""
     image: str = ""
     ends: float | None = None
+    serves: str = ""
 
 
 @_register("program.started")
