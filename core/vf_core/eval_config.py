@@ -6,41 +6,33 @@ Reading one imports the plugins that it names and starts nothing. `docs/configur
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from typing import Any
 
-from pydantic import (
-    AfterValidator,
-    AliasChoices,
-    Field,
-    PrivateAttr,
-    SerializeAsAny,
-    ValidationError,
-    field_validator,
-)
+from pydantic import AliasChoices, Field, PrivateAttr, SerializeAsAny, ValidationError, field_validator
 
 from vf_core import errors
 from vf_core.config.base import KeyPath, StrictModel
-from vf_core.config.explain import Problem, dotted, nearest, problems_of, refuse
+from vf_core.config.client import ClientConfig
+from vf_core.config.explain import nearest, problems_of, refuse
 from vf_core.config.fit import Fitter
-from vf_core.config.interception import TUNNELS, CustomTunnelConfig, InterceptionConfig
+from vf_core.config.interception import InterceptionConfig
 from vf_core.config.layout import move_older, to_canonical
-from vf_core.config.load import COMMAND_LINE, Override, load_toml, read_overrides
+from vf_core.config.load import Override, load_toml, read_overrides
 from vf_core.config.paths import text_of
 from vf_core.config.save import LeftOut, leave_out, plain, render
-from vf_core.config.secrets import holds_credential, is_secret_entry, is_secret_header
-from vf_core.errors import ConfigError, PluginError
+from vf_core.config.secrets import is_secret_entry, is_secret_header
+from vf_core.errors import ConfigError
+from vf_core.eval_choices import HARNESS, Written, narrow, validate_tables
 from vf_core.harnesses.base import HarnessConfig
-from vf_core.plugins import config_class, load_class, plugin_name
-from vf_core.runtimes import RUNTIMES, runtime_config_class
+from vf_core.plugins import plugin_name
 from vf_core.runtimes.base import RuntimeConfig
 from vf_core.tasks import TasksetConfig
 from vf_core.text import slug
 from vf_core.trace.types import SamplingConfig
+
+__all__ = ["ClientConfig", "ConfigError", "EvalConfig"]
 
 SHORT_OPTIONS = {
     "m": "model",
@@ -51,70 +43,6 @@ SHORT_OPTIONS = {
     "o": "output_dir",
 }
 """Letters of `-x VALUE` options."""
-
-TASKSET: KeyPath = ("env", "taskset")
-HARNESS: KeyPath = ("env", "agent", "harness")
-RUNTIME: KeyPath = ("env", "agent", "runtime")
-TUNNEL: KeyPath = ("env", "interception", "tunnel")
-
-DEFAULT_HARNESS = "bash"
-DEFAULT_RUNTIME = "subprocess"
-
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-
-
-def _header_name(name: str) -> str:
-    if not _HEADER.fullmatch(name):
-        raise ValueError("not a header's name")
-    return name
-
-
-def _header_value(value: str) -> str:
-    # Messages must not repeat the value.
-    if any(ord(c) < 32 or ord(c) == 127 for c in value):
-        raise ValueError("a header's value must not hold control characters")
-    return value
-
-
-class ClientConfig(StrictModel):
-    """The provider: an OpenAI-compatible endpoint. The API key is read from the environment when it is used."""
-
-    base_url: str = "https://api.openai.com/v1"
-    api_key_var: str = "OPENAI_API_KEY"
-    headers: dict[
-        Annotated[str, AfterValidator(_header_name)], Annotated[str, AfterValidator(_header_value)]
-    ] = Field(default_factory=dict, repr=False)
-    """Sent with every request. A value may be `{ env = "VAR" }` in a file."""
-
-    def api_key(self, environ: Mapping[str, str] | None = None) -> str | None:
-        """The key in the variable `api_key_var`; None when that is unset or empty."""
-        return (os.environ if environ is None else environ).get(self.api_key_var) or None
-
-    @field_validator("base_url")
-    @classmethod
-    def _address(cls, value: str) -> str:
-        # Messages must not repeat the value: it may hold a password.
-        try:
-            parts = urlsplit(value)
-            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            valid = False
-        if not valid or any(c.isspace() for c in value):
-            raise ValueError("expected an address such as https://host/v1")
-        if parts.username is not None or holds_credential(value):
-            raise ValueError(
-                "an address must not hold a password or a key: put it in a variable and use "
-                'headers.Authorization = { env = "VAR" }'
-            )
-        return value
-
-    @field_validator("api_key_var")
-    @classmethod
-    def _name_of_variable(cls, value: str) -> str:
-        if not _VARIABLE.fullmatch(value) or holds_credential(value):
-            raise ValueError("expected the name of an environment variable, never a key itself")
-        return value
 
 
 class TimeoutConfig(StrictModel):
@@ -224,13 +152,18 @@ class EvalConfig(StrictModel):
 
     @classmethod
     def from_dict(
-        cls, data: Mapping[str, Any], *, file: Path | str | None = None, base_dir: Path | None = None
+        cls,
+        data: Mapping[str, Any],
+        *,
+        file: Path | str | None = None,
+        base_dir: Path | None = None,
+        overrides: Sequence[str] = (),
     ) -> EvalConfig:
         """As `load`, from tables already read; `file` is named in errors, relative paths are relative to `base_dir`
         (default: the file's directory, else the current one)."""
         if base_dir is None:
             base_dir = Path(os.path.abspath(file)).parent if isinstance(file, Path) else Path.cwd()
-        return cls._build(data, file, base_dir, [])
+        return cls._build(data, file, base_dir, read_overrides(overrides, SHORT_OPTIONS))
 
     @classmethod
     def _build(
@@ -238,12 +171,12 @@ class EvalConfig(StrictModel):
     ) -> EvalConfig:
         tables, moved = move_older(data, file)
         placed = [(option, to_canonical(option.path)) for option in options]
-        fitter = Fitter(cls, _narrow(_Written(tables, moved, file, placed)))
+        fitter = Fitter(cls, narrow(Written(tables, moved, file, placed)))
         fitted = fitter.file(tables, file, base_dir, moved)
         fitted.setdefault("output_dir", Path(os.path.abspath(base_dir / "outputs")))
         for option, at in placed:
             fitter.override(fitted, option, at)
-        problems = _validate_tables(cls, fitter, fitted, base_dir)
+        problems = validate_tables(cls, fitter, fitted, base_dir)
         try:
             config = cls.model_validate(fitted)
         except ValidationError as e:
@@ -309,107 +242,3 @@ def _judge(at: KeyPath, text: str) -> bool | None:
         return is_secret_entry(at[-1], text)
     # Elsewhere the models say what stands there; open tables and plugins' own options are judged by name and look.
     return None if at[0] in ("sampling", "env") else False
-
-
-@dataclass(frozen=True)
-class _Written:
-    """What the user wrote: the file's tables and the options, all placed in the canonical layout."""
-
-    tables: Mapping[str, Any]
-    moved: Mapping[KeyPath, str]
-    file: Path | str | None
-    options: Sequence[tuple[Override, KeyPath]]
-
-    def choice(self, at: KeyPath) -> tuple[Any, Path | str | None, str]:
-        """The value that counts at `at` (None: not given), the file it is in and its key as written there."""
-        for option, where in reversed(self.options):
-            if where == at[: len(where)] and (value := _dig(option.value, at[len(where) :])) is not None:
-                return value, COMMAND_LINE, option.written
-        places = (at[:n] for n in range(len(at) - 1, 0, -1))
-        moved = next((place for place in places if place in self.moved), ())
-        key = f"{self.moved[moved]}.{dotted(at[len(moved) :])}" if moved else dotted(at)
-        return _dig(self.tables, at), self.file, key
-
-
-def _dig(data: Any, at: KeyPath) -> Any:
-    for part in at:
-        data = data.get(part) if isinstance(data, Mapping) else None
-    return data
-
-
-def _narrow(written: _Written) -> dict[KeyPath, type[StrictModel]]:
-    """The config classes of the chosen taskset, harness and runtime. Raises `ConfigError` when one is not there."""
-    out: dict[KeyPath, type[StrictModel]] = {}
-    chosen: tuple[tuple[Literal["taskset", "harness"], KeyPath], ...] = (
-        ("taskset", TASKSET),
-        ("harness", HARNESS),
-    )
-    for kind, at in chosen:
-        id, file, key = written.choice((*at, "id"))
-        if id is None and not isinstance(table := written.choice(at)[0], Mapping | None):
-            raise ConfigError(
-                f"expected a table, got {table!r}",
-                file=file,
-                key=key.removesuffix(".id"),
-                hint='such as { id = "…" }',
-            )
-        if id is None and kind == "taskset":
-            raise ConfigError(
-                "is required", file=file, key=key, hint='the tasks to run, such as id = "jsonl"'
-            )
-        if not isinstance(id, str | None):
-            raise ConfigError("expected text: the id of a plugin", file=file, key=key)
-        try:
-            out[at] = config_class(load_class(kind, DEFAULT_HARNESS if id is None else id))
-        except PluginError as e:
-            where = f" [{e.file}]" if e.file else ""
-            raise PluginError(f"{e.message}{where}", file=file, key=key, hint=e.hint) from e
-    out[RUNTIME] = runtime_config_class(_type(written, RUNTIME, "runtime", RUNTIMES) or DEFAULT_RUNTIME)
-    if (tunnel := _type(written, TUNNEL, "tunnel", TUNNELS)) is not None:
-        out[TUNNEL] = TUNNELS[tunnel]
-    else:
-        for name in CustomTunnelConfig.model_fields:
-            value, file, key = written.choice((*TUNNEL, name))
-            if value is not None:
-                hint = f"one of: {', '.join(TUNNELS)}"
-                raise ConfigError("the tunnel needs a type, too", file=file, key=key, hint=hint)
-    return out
-
-
-def _type(written: _Written, at: KeyPath, what: str, known: Mapping[str, Any]) -> str | None:
-    """The `type` of the table at `at`; None when it gives none. Raises `ConfigError` for one that is not known."""
-    kind, file, key = written.choice((*at, "type"))
-    if kind is not None and kind not in list(known):
-        near = nearest(kind, known) if isinstance(kind, str) else None
-        available = f"available: {', '.join(known)}"
-        hint = near and f"did you mean {near}?"
-        raise ConfigError(f"there is no {what} {kind!r}; {available}", file=file, key=key, hint=hint)
-    return None if kind is None else str(kind)
-
-
-def _validate_tables(
-    root: type[StrictModel], fitter: Fitter, fitted: dict[str, Any], base_dir: Path
-) -> list[Problem]:
-    """Replace plugins' tables in `fitted` by models of their own classes; the problems found."""
-    problems: list[Problem] = []
-    defaults: dict[KeyPath, dict[str, Any]] = {
-        TASKSET: {},
-        HARNESS: {"id": DEFAULT_HARNESS},
-        RUNTIME: {"type": DEFAULT_RUNTIME},
-    }
-    for at in fitter.narrow:
-        default = defaults.get(at, {})
-        parent: Any = fitted
-        for part in at[:-1]:
-            parent = parent.setdefault(part, {}) if isinstance(parent, dict) else None
-        table = parent.get(at[-1], {}) if isinstance(parent, dict) else None
-        if not isinstance(parent, dict) or not isinstance(table, dict):
-            continue  # validation of the whole says that a table is expected
-        model, table = fitter.narrow[at], {**default, **table}
-        fitter.default_paths(table, at, base_dir)
-        try:
-            parent[at[-1]] = model.model_validate(table)
-        except ValidationError as e:
-            problems += problems_of(e, model, table, at=at, root=root, narrow=fitter.narrow)
-            parent[at[-1]] = model.model_construct()
-    return problems
