@@ -1,8 +1,9 @@
 """Tasks and tasksets: the data of an eval and the behaviour that judges it, in the shape of verifiers v1.
 
 A `TaskData` is one row. A `Task` wraps it with behaviour: `setup` and `finalize` in the sandbox, `@reward`,
-`@metric`, `@group_reward` and `@stop` methods. A `Taskset` makes tasks from its config. Hooks are `async` or
-plain; each rollout works on a copy of its task, so what a hook changes on `self` stays in that rollout.
+`@metric`, `@group_reward` and `@stop` methods, and the tool servers that its agent gets. A `Taskset` makes tasks
+from its config. Hooks are `async` or plain; each rollout works on a copy of its task, so what a hook changes on
+`self` stays in that rollout.
 """
 
 from __future__ import annotations
@@ -20,15 +21,22 @@ from typing_extensions import TypeVar
 from vf_core.config.base import StrictModel
 from vf_core.errors import ConfigError, PluginError
 from vf_core.tasks.decorators import check_hooks
+from vf_core.tasks.judging import JudgeConfig
 from vf_core.trace.task import DataT, State, StateT, TaskData
 
 if TYPE_CHECKING:
     from vf_core.runtimes.base import Runtime
+    from vf_core.tasks.toolset import Toolset, ToolsetConfig
     from vf_core.trace.record import Trace
 
 
 class TaskConfig(StrictModel):
-    """Options read by a task's behaviour. Every field of a subclass needs a default."""
+    """Options read by a task's behaviour. Every field of a subclass needs a default.
+
+    `judges` are asked after a rollout's rewards; each has the options of its own plugin.
+    """
+
+    judges: tuple[SerializeAsAny[JudgeConfig], ...] = ()
 
 
 class TasksetConfig(StrictModel):
@@ -53,10 +61,24 @@ class Task(Generic[DataT, StateT, TaskConfigT]):
 
     NEEDS_CONTAINER: ClassVar[bool] = False
     """It can't run in a runtime that has no image of its own."""
+    tools: ClassVar[tuple[type[Toolset[Any, Any]], ...]] = ()
+    """Tool servers that each of its rollouts has for itself."""
 
     def __init__(self, data: DataT, config: TaskConfigT | None = None) -> None:
         self.data = data
         self.config = config if config is not None else config_type(type(self))()
+
+    def server_config(self, cls: type[Toolset[Any, Any]]) -> ToolsetConfig:
+        """The config of a declared toolset, found by its class among the fields of `self.config`. Override it where
+        that does not tell."""
+        from vf_core.tasks.toolset import resolve_server_config
+
+        sole = len(set(self.tools)) == 1
+        return resolve_server_config(type(self).__name__, self.config, cls, sole=sole)
+
+    def tool_servers(self) -> list[Toolset[Any, Any]]:
+        """The declared toolsets with their configs."""
+        return [cls(self.server_config(cls)) for cls in self.tools]
 
     @no_op
     async def setup(self, trace: Trace[DataT, StateT], runtime: Runtime) -> None:
@@ -91,9 +113,23 @@ class Taskset(ABC, Generic[TaskT, TasksetConfigT]):
 
     INFINITE: ClassVar[bool] = False
     """`load` never ends: a run must say how many tasks it takes, and can't shuffle."""
+    tools: ClassVar[tuple[type[Toolset[Any, Any]], ...]] = ()
+    """Tool servers that all rollouts of the run share."""
 
     def __init__(self, config: TasksetConfigT) -> None:
         self.config = config
+
+    def server_config(self, cls: type[Toolset[Any, Any]]) -> ToolsetConfig:
+        """The config of a declared toolset, found by its class among the fields of `self.config`. Override it where
+        that does not tell."""
+        from vf_core.tasks.toolset import resolve_server_config
+
+        sole = len(set(self.tools)) == 1
+        return resolve_server_config(type(self).__name__, self.config, cls, sole=sole)
+
+    def tool_servers(self) -> list[Toolset[Any, Any]]:
+        """The declared toolsets with their configs."""
+        return [cls(self.server_config(cls)) for cls in self.tools]
 
     @abstractmethod
     def load(self) -> Iterable[TaskT]:
@@ -137,23 +173,23 @@ class Taskset(ABC, Generic[TaskT, TasksetConfigT]):
 
 def data_type(cls: type[Task[Any, Any, Any]]) -> type[TaskData]:
     """The row class that a task class declares."""
-    return _parameter(cls, TaskData) or TaskData
+    return parameter(cls, TaskData) or TaskData
 
 
 def state_type(cls: type[Task[Any, Any, Any]]) -> type[State]:
     """The state class that a task class declares."""
-    return _parameter(cls, State) or State
+    return parameter(cls, State) or State
 
 
 def config_type(cls: type[Task[Any, Any, Any]]) -> type[TaskConfig]:
     """The config class that a task class declares."""
-    return _parameter(cls, TaskConfig) or TaskConfig
+    return parameter(cls, TaskConfig) or TaskConfig
 
 
 BoundT = TypeVar("BoundT")
 
 
-def _parameter(cls: type, bound: type[BoundT]) -> type[BoundT] | None:
+def parameter(cls: type, bound: type[BoundT]) -> type[BoundT] | None:
     """The first subclass of `bound` among the generic parameters of `cls` and its bases, most derived first."""
     for klass in cls.__mro__:
         for base in getattr(klass, "__orig_bases__", ()):

@@ -1,4 +1,4 @@
-"""`@reward`, `@metric`, `@group_reward` and `@stop`: marking methods, finding them, giving them their arguments."""
+"""`@reward`, `@metric`, `@group_reward`, `@stop` and `@tool`: marking methods, finding and calling them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from vf_core.errors import PluginError, TaskError
 
-Kind = Literal["reward", "metric", "group_reward", "stop"]
+Kind = Literal["reward", "metric", "group_reward", "stop", "tool"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ARGUMENTS: dict[str, tuple[str, ...]] = {
@@ -31,6 +31,7 @@ class _Mark:
     kind: Kind
     weight: float
     priority: int
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +55,14 @@ class Hook:
         return parameter is not None and parameter.default is inspect.Parameter.empty
 
 
-def _mark(kind: Kind, fn: F | None, weight: float = 1.0, priority: int = 0) -> F | Callable[[F], F]:
+def _mark(
+    kind: Kind, fn: F | None, weight: float = 1.0, priority: int = 0, name: str = ""
+) -> F | Callable[[F], F]:
     if not isinstance(weight, int | float) or isinstance(weight, bool) or not math.isfinite(weight):
         raise TypeError(f"@{kind}: weight is {weight!r}, not a finite number")
 
     def mark(fn: F) -> F:
-        setattr(fn, _MARK, _Mark(kind, float(weight), priority))
+        setattr(fn, _MARK, _Mark(kind, float(weight), priority, name))
         return fn
 
     return mark if fn is None else mark(fn)
@@ -102,6 +105,25 @@ def stop(fn: None = None, *, priority: int = 0) -> Callable[[F], F]: ...
 def stop(fn: F | None = None, *, priority: int = 0) -> F | Callable[[F], F]:
     """Whether to end the rollout, asked before each model call; its name becomes the stop condition."""
     return _mark("stop", fn, 1.0, priority)
+
+
+@overload
+def tool(fn: F) -> F: ...
+@overload
+def tool(fn: None = None, name: str = "") -> Callable[[F], F]: ...
+def tool(fn: F | None = None, name: str = "") -> F | Callable[[F], F]:
+    """A tool that a `Toolset` offers to the agent, under its method's name or `name`; its docstring describes it, and
+    its annotations say what it takes. What it raises is told to the model as an error.
+
+    A call may arrive more than once: its answer can be lost on the way.
+    """
+    return _mark("tool", fn, name=name)
+
+
+def marked_tools(cls: type) -> list[tuple[str, str]]:
+    """The `@tool` methods of a class, in the order of their names, each with the name that its mark gives it."""
+    marked = _marked(cls, "tool")
+    return [(name, mark.name) for name, mark in marked]
 
 
 @lru_cache(maxsize=512)
