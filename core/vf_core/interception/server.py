@@ -14,8 +14,12 @@ import logging
 import secrets
 
 from vf_core.errors import InterceptionError, TunnelError
+from vf_core.interception.channel import Channel
 from vf_core.interception.dialect_chat import parse_request
+from vf_core.interception.mcp_messages import ToolRefusal
+from vf_core.interception.room import Room
 from vf_core.interception.session import Session
+from vf_core.interception.tool_server import TOOLS, ToolDoor
 from vf_core.interception.tunnel.base import Tunnel
 from vf_core.interception.tunnel.probe import HEADER, HEALTH
 from vf_core.interception.upstream import MAX_CONNECTIONS, ClientSettings, Upstream
@@ -30,6 +34,12 @@ _JSON: Headers = ((b"content-type", b"application/json"),)
 _BACKLOG = 4096
 _NEVER_RETRY = (b"x-should-retry", b"false")
 _PROBE = HEADER.encode()
+ROOM = 512 * 1024 * 1024
+"""Bytes of tool calls and their results that are held at once, of all rollouts together."""
+SESSION_ROOM = 80 * 1024 * 1024
+"""... and of one: a call and a result of the largest size, and a little."""
+_DOORS = (TOOLS, "/rollout/")
+_AT_DOORS = frozenset((ToolDoor, Channel))
 
 
 NO_TUNNEL = (
@@ -62,6 +72,9 @@ class InterceptionServer:
         self._host, self._port = (host, port) if tunnel is None else tunnel.bind
         self._probes: dict[bytes, str] = {}
         self._sessions: dict[bytes, Session] = {}
+        self._tool_sessions: dict[bytes, Session] = {}
+        self._channels: dict[bytes, Session] = {}
+        self._room = Room(ROOM)
         self._connections = Registry()
         self._server: asyncio.Server | None = None
         self._base_url = ""
@@ -101,7 +114,8 @@ class InterceptionServer:
             server.close()
         for session in tuple(self._sessions.values()):
             session.close()
-        self._sessions.clear()
+        for known in (self._sessions, self._tool_sessions, self._channels):
+            known.clear()
         for connection in tuple(self._connections.all):
             connection.abort()
         if server is not None:
@@ -173,15 +187,24 @@ class InterceptionServer:
         return InterceptionError(f"could not listen on {where}: {error.strerror or error}", hint=hint)
 
     def register(self, session: Session) -> str:
-        """Serve `session`; the secret that its harness must send as a bearer token (`session.secret` from now on)."""
+        """Serve `session`; the secret that its harness must send as a bearer token (`session.secret` from now on).
+
+        It gets two more, each for one thing: one that stands in the addresses of its tools, one for its channel.
+        """
         session.secret = secret = secrets.token_urlsafe(32)
+        session.tool_secret, session.channel_secret = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        session.attach(self._base_url.removesuffix("/v1"), Room(SESSION_ROOM, self._room))
         self._sessions[_digest(secret.encode())] = session
+        self._tool_sessions[_digest(session.tool_secret.encode())] = session
+        self._channels[_digest(session.channel_secret.encode())] = session
         return secret
 
     def unregister(self, secret: str) -> None:
         """Void `secret` and close its session. Unknown secrets are ignored."""
         session = self._sessions.pop(_digest(secret.encode()), None)
         if session is not None:
+            self._tool_sessions.pop(_digest(session.tool_secret.encode()), None)
+            self._channels.pop(_digest(session.channel_secret.encode()), None)
             session.close()
 
     # Door
@@ -204,6 +227,9 @@ class InterceptionServer:
     def admit(self, request: Request) -> None:
         """Who asks, for what. Raises `Refusal`: 401, 404 or 405."""
         request.path = path = request.path.rstrip("/")
+        if path.startswith(_DOORS):
+            self._admit_at_door(request)
+            return
         known = MODELS if path.startswith(f"{MODELS}/") else path
         if known != HEALTH:
             request.owner = self._session(request)
@@ -213,32 +239,59 @@ class InterceptionServer:
         if request.method != method:
             raise Refusal(405, f"{known} takes {method.decode()}", headers=((b"allow", method),))
 
+    def _admit_at_door(self, request: Request) -> None:
+        """Let a rollout's program to its tools, and tool servers of ours to its state."""
+        if not request.path.startswith(TOOLS):
+            channel = _alive(self._channels.get(_digest(_bearer(request)))).shared_state
+            channel.admit(request)
+            request.owner = channel
+            return
+        request.refusal = ToolRefusal
+        secret, _, rest = request.path.removeprefix(TOOLS).partition("/")
+        # From here on the path may be logged.
+        request.path = f"{TOOLS}…/{rest[:80]}"
+        session = self._tool_sessions.get(_digest(secret.encode("latin-1")))
+        if session is None or session.closed:
+            raise ToolRefusal(401, "unknown or expired address")
+        request.owner = session.doors.admit(rest, request)
+
     def _session(self, request: Request) -> Session:
         """The live session whose secret the request carries."""
-        scheme, _, token = (request.header(b"authorization") or b"").partition(b" ")
-        session = self._sessions.get(_digest(token.strip())) if scheme.lower() == b"bearer" else None
-        if session is None or session.closed:
-            raise Refusal(
-                401, "unknown or expired secret", kind="authentication_error", headers=(_NEVER_RETRY,)
-            )
-        return session
+        return _alive(self._sessions.get(_digest(_bearer(request))))
 
     def handle(self, request: Request, responder: Responder) -> None:
         """Answer an admitted request."""
+        if type(request.owner) in _AT_DOORS:
+            request.owner.handle(request, responder)
+            return
         session: Session | None = request.owner
         if session is None or self._upstream is None:
             question = request.header(_PROBE)
             answer = self._probes.pop(_digest(question), "ok") if question else "ok"
             responder.respond(200, _JSON, b'{"status": "%b"}' % answer.encode())
         elif session.closed:
-            raise Refusal(
-                401, "unknown or expired secret", kind="authentication_error", headers=(_NEVER_RETRY,)
-            )
+            raise _unknown()
         elif request.path == CHAT:
             digest = hashlib.sha256(request.body).digest()
             session.ask(parse_request(request.body), digest, request.headers, responder, self._upstream)
         else:
             responder.respond(200, _JSON, _models(session.model, request.path))
+
+
+def _bearer(request: Request) -> bytes:
+    """The secret that a request carries; empty without one, which is nobody's."""
+    scheme, _, token = (request.header(b"authorization") or b"").partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else b""
+
+
+def _alive(session: Session | None) -> Session:
+    if session is None or session.closed:
+        raise _unknown()
+    return session
+
+
+def _unknown() -> Refusal:
+    return Refusal(401, "unknown or expired secret", kind="authentication_error", headers=(_NEVER_RETRY,))
 
 
 def _models(model: str, path: str) -> bytes:

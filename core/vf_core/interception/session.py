@@ -12,11 +12,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from vf_core.errors import RolloutError, TaskError, TunnelError
+from vf_core.errors import InterceptionError, RolloutError, TaskError, TunnelError
 from vf_core.events import types as ev
 from vf_core.interception.answers import Answer, Answers
+from vf_core.interception.channel import STATE, Channel
 from vf_core.interception.dialect_chat import ChatRequest, impose
 from vf_core.interception.exchange import Exchange
+from vf_core.interception.room import Room
+from vf_core.interception.tool_server import TOOLS, ToolDoors, ToolServer
 from vf_core.interception.tools import ToolWatch
 from vf_core.interception.upstream import Upstream
 from vf_core.interception.wire import Headers, Refusal, Responder
@@ -60,7 +63,8 @@ class Session:
     `refused` is the name of the limit or `@stop` hook that ended the run, else None. `emit_live` says that somebody
     watches: token deltas are emitted only then. Without `hosted_tools` the provider's own tools (web search, …) are
     taken out of requests: for a sandbox that must not reach the network. `heard` is when the harness asked last
-    (monotonic), `cut` what stands between it and here while it waits.
+    (monotonic), `cut` what stands between it and here while it waits. `task` is the row that tool servers of ours are
+    told (None: the trace's).
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class Session:
         emit: Callable[[ev.Event], None] | None = None,
         emit_live: bool = False,
         hosted_tools: bool = True,
+        task: Any = None,
     ) -> None:
         self.rollout = rollout
         self.attempt = attempt
@@ -90,7 +95,10 @@ class Session:
         self.emit = emit or _ignore
         self.emit_live = emit_live
         self.hosted_tools = hosted_tools
-        self.secret = ""
+        self.base = ""
+        self.secret = self.tool_secret = self.channel_secret = ""
+        self.doors = ToolDoors(self)
+        self.shared_state = Channel(self, task)
         self.error: RolloutError | None = None
         self.refused: str | None = None
         self.closed = False
@@ -114,6 +122,31 @@ class Session:
         for exchange in tuple(self._under_way.values()):
             exchange.cancel("the rollout was stopped")
         self._answers.clear()
+        self.doors.close()
+
+    # Tool servers
+
+    def attach(self, base: str, room: Room) -> None:
+        """It is served at `base` (from this host, without `/v1`), and may hold what `room` has of tool calls."""
+        self.base = base
+        self.doors.room = room
+
+    def add_tools(self, server: ToolServer) -> str:
+        """Let the rollout's program reach `server`: the path for it below this server's root, void when the session
+        closes. Raises `InterceptionError` before it is registered and after it is closed."""
+        if not self.tool_secret or self.closed:
+            raise InterceptionError(f"rollout {self.rollout}: tools were added before or after its session")
+        return f"{TOOLS}{self.tool_secret}/{self.doors.add(server)}/mcp"
+
+    def remove_tools(self) -> None:
+        """Take all of them away again; calls under way are cancelled."""
+        self.doors.close()
+
+    @property
+    def channel(self) -> tuple[str, str]:
+        """For tool servers of ours: the path of the rollout's state below this server's root (its task stands beside
+        it, `/rollout/task`) and the bearer secret for both."""
+        return STATE, self.channel_secret
 
     def cut_off(self, error: TunnelError) -> None:
         """The way between the harness and here is gone: what is being asked can't be delivered now. A call goes on

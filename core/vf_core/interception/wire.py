@@ -18,6 +18,8 @@ from typing import Any, Protocol, cast
 
 import httptools
 
+from vf_core.interception.room import Hold
+
 log = logging.getLogger(__name__)
 
 BODY_LIMIT = 64 * 1024 * 1024
@@ -36,21 +38,6 @@ _JSON: Headers = ((b"content-type", b"application/json"),)
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 
 
-@dataclass(slots=True)
-class Request:
-    """A request; `headers` have names in lower case, `owner` is what the handler's `admit` found out about it."""
-
-    method: bytes = b""
-    path: str = ""
-    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
-    body: bytes = b""
-    owner: Any = None
-
-    def header(self, name: bytes) -> bytes | None:
-        """The first header called `name` (lower case)."""
-        return next((value for key, value in self.headers if key == name), None)
-
-
 class Refusal(Exception):
     """A request that is answered with an error at once, in the shape of OpenAI's API."""
 
@@ -65,6 +52,25 @@ class Refusal(Exception):
     def answer(self, responder: Responder) -> None:
         """Send it."""
         responder.respond(self.status, (*_JSON, *self.headers), error_body(str(self), self.kind))
+
+
+@dataclass(slots=True)
+class Request:
+    """A request; `headers` have names in lower case. The handler's `admit` sets `owner`, what it found out about it,
+    and may set another `limit` of its body, the `hold` that pays for it, and the `refusal` that words errors."""
+
+    method: bytes = b""
+    path: str = ""
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    body: bytes = b""
+    owner: Any = None
+    limit: int = BODY_LIMIT
+    hold: Hold | None = None
+    refusal: type[Refusal] = Refusal
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first header called `name` (lower case)."""
+        return next((value for key, value in self.headers if key == name), None)
 
 
 class Handler(Protocol):
@@ -206,7 +212,7 @@ class ServerConnection(asyncio.Protocol):
         self._begin()
 
     def _begin(self) -> None:
-        self._request = Request()
+        self._request = Request(limit=BODY_LIMIT)
         self._url = b""
         self._body: list[bytes] = []
         self._size = 0
@@ -252,6 +258,9 @@ class ServerConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._registry.closed(self)
+        for request in (self._request, *(request for request, _, _ in self._ready)):
+            if request.hold is not None:
+                request.hold.release()
         self._ready.clear()
         current, self._current = self._current, None
         if current is not None:
@@ -269,8 +278,8 @@ class ServerConnection(asyncio.Protocol):
             self._give_up(Refusal(400, f"not a valid HTTP request: {e}"))
         if self._in_head and self._head_size > _HEAD_LIMIT:
             self._give_up(Refusal(431, "the head of the request is too large"))
-        if self._size > BODY_LIMIT:
-            self._give_up(_too_large())
+        if self._size > self._request.limit:
+            self._give_up(_too_large(self._request))
         if self._too_much and self._refusal is not None:
             self._give_up(self._refusal)
         if len(self._ready) > _PIPELINE_LIMIT:
@@ -293,7 +302,8 @@ class ServerConnection(asyncio.Protocol):
                 e.answer(responder)
             except Exception:
                 log.exception("a request to %s could not be handled", request.path)
-                _failed().answer(responder)
+                text = "the interception server failed; the engine's log says why"
+                request.refusal(500, text, kind="server_error").answer(responder)
         if self._ready and self._transport is not None:
             self._transport.pause_reading()
 
@@ -339,18 +349,25 @@ class ServerConnection(asyncio.Protocol):
             self._stranger = False
             self._registry.known(self)
         self._too_much = self._refusal is not None and self._size > REFUSED_LIMIT
-        if self._size <= BODY_LIMIT:
+        if self._size <= request.limit:
             self._size = 0
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
         if self._refusal is not None:
             self._too_much = self._too_much or self._size > REFUSED_LIMIT
-        elif self._size <= BODY_LIMIT:
+        elif self._size <= self._request.limit:
+            if self._request.hold is not None and not self._request.hold.add(len(body)):
+                self._refusal = self._request.refusal(
+                    503, "too much is under way for this rollout: ask again later"
+                )
+                self._body = []
+                self._request.hold.release()
+                return
             self._body.append(body)
 
     def on_message_complete(self) -> None:
-        if self._size > BODY_LIMIT:
+        if self._size > self._request.limit:
             return
         self._continue = self._too_much = False
         self._request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
@@ -362,9 +379,5 @@ class ServerConnection(asyncio.Protocol):
         self._body = []
 
 
-def _too_large() -> Refusal:
-    return Refusal(413, f"the request is larger than {BODY_LIMIT >> 20} MiB")
-
-
-def _failed() -> Refusal:
-    return Refusal(500, "the interception server failed; the engine's log says why", kind="server_error")
+def _too_large(request: Request) -> Refusal:
+    return request.refusal(413, f"the request is larger than {request.limit >> 20} MiB")

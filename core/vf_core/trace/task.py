@@ -70,9 +70,9 @@ class WireTaskData(TaskData):
 
 
 class State(BaseModel):
-    """What the hooks of one rollout share; never written anywhere. Subclass it for typed fields."""
+    """What the hooks and tools of one rollout share; never written anywhere. Subclass it for typed fields."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", ser_json_inf_nan="constants")
 
 
 # `Any` as default: an unparameterized `Trace` serves every task, and keeps a subclass's fields when dumped.
