@@ -13,7 +13,7 @@ import pytest
 
 from doubles.traces import Row, blank
 from vf_core.errors import PluginError, SandboxError, TaskError
-from vf_core.tasks import State, Task, TaskConfig, TaskData, calls, group_reward, metric, reward, stop
+from vf_core.tasks import State, Task, TaskConfig, TaskData, group_reward, metric, plugin_loops, reward, stop
 from vf_core.tasks.base import config_type, data_type, state_type
 from vf_core.tasks.calls import in_thread, invoke
 from vf_core.tasks.decorators import check_hooks, hooks
@@ -233,7 +233,7 @@ async def test_code_that_spins_does_not_hold_up_the_loop() -> None:
 
 async def test_one_that_blocks_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """P08: other rollouts' hooks get another loop."""
-    monkeypatch.setattr(calls, "BLOCKED_SECONDS", 0.05)
+    monkeypatch.setattr(plugin_loops, "BLOCKED_SECONDS", 0.05)
     release, began = threading.Event(), threading.Event()
 
     class Mine(Task[Row]):
@@ -291,7 +291,7 @@ async def test_a_cancelled_call_cancels_what_it_does_in_the_sandbox() -> None:
 
 async def test_code_that_swallows_its_cancellation_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """T11: it ends as cancelled, and can do nothing more in the sandbox."""
-    monkeypatch.setattr(calls, "CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr(plugin_loops, "CANCEL_SECONDS", 0.05)
     told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     go_on, began = threading.Event(), threading.Event()
     home = asyncio.get_running_loop()

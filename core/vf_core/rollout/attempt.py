@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from vf_core.errors import HarnessError, RolloutError, SandboxError, TaskError, TunnelError, boundary
 from vf_core.events import types as ev
-from vf_core.harnesses.base import ExitMeaning, ModelContext
+from vf_core.harnesses.base import ExitMeaning, ModelContext, describe_exit
+from vf_core.rollout import harness_calls
 from vf_core.rollout.context import TUNNEL, Result, RolloutSpec, RunContext
 from vf_core.rollout.limits import program_seconds, stage_seconds
 from vf_core.rollout.reach import check_reach, endpoint, find_way
@@ -172,8 +173,7 @@ class Attempt:
         async with self._phase("setup", timing.setup, self._seconds("setup"), TaskError):
             async with boundary(TaskError, "task setup"):
                 await invoke(task.setup, available)
-            async with boundary(HarnessError, f"harness {context.harness.config.id!r} setup"):
-                await context.harness.setup(runtime)
+            await harness_calls.set_up(context.harness, runtime)
         async with self._phase("running", timing.generation):
             await self._run_program()
         async with (
@@ -240,11 +240,9 @@ class Attempt:
         started = time.monotonic()
         output = context.run_dir.open_output(self.spec.id, self.number)
         try:
-            async with (
-                asyncio.timeout(seconds) as limit,
-                boundary(HarnessError, f"harness {harness.config.id!r}"),
-            ):
-                result = await harness.launch(
+            async with asyncio.timeout(seconds) as limit:
+                result = await harness_calls.launch(
+                    harness,
                     ModelContext(model=context.config.model, sampling=context.config.sampling),
                     self.trace,
                     self.runtime,
@@ -253,7 +251,7 @@ class Attempt:
                     {},
                     self._sink(output),
                 )
-            meaning = harness.exit_meaning(result.exit_code)
+            meaning = await self._meaning(result.exit_code, started)
             cut = await self._cut_off(meaning, session)
         except TimeoutError:
             if not limit.expired():
@@ -291,6 +289,13 @@ class Attempt:
         self.trace.stop("agent_declined" if meaning.kind == "declined" else "agent_completed")
 
     # ------------------------------------------------------------------ small parts
+
+    async def _meaning(self, code: int, started: float) -> ExitMeaning:
+        try:
+            return await harness_calls.exit_meaning(self.context.harness, code)
+        except HarnessError:
+            self._exited(code, ExitMeaning("failed", describe_exit(code)), time.monotonic() - started)
+            raise
 
     def _exited(self, code: int, meaning: ExitMeaning, seconds: float) -> None:
         self.exit, self.exit_code = meaning, code

@@ -1,9 +1,8 @@
 """Calling code that belongs to others without letting it hold up the event loop.
 
-A plain function gets a thread of its own. A coroutine runs on a loop kept for plugins, on another thread, so that one
-that blocks (`time.sleep`, a long computation) stops neither the interception server nor other rollouts; when it
-blocks that loop, the next call gets a new one. The sandbox's coroutines are carried back to the loop they belong
-to. Every such thread is a daemon: hung code can't keep the process alive.
+A plain function gets a thread of its own, a coroutine a loop on another thread (`plugin_loops`): one that blocks
+stops neither the interception server nor other rollouts. The sandbox's coroutines are carried back to the loop they
+belong to, its output back to whoever asked. Every such thread is a daemon: hung code can't keep the process alive.
 """
 
 from __future__ import annotations
@@ -11,21 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-import logging
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from vf_core.errors import SandboxError
+from vf_core.tasks.carrying import Sink, carried_sinks
 from vf_core.tasks.decorators import arguments
-
-log = logging.getLogger(__name__)
-
-BLOCKED_SECONDS = 1.0
-"""A loop that has not begun a call after this long is blocked by another one."""
-CANCEL_SECONDS = 1.0
-"""How long a cancelled call may take to clean up; later it has lost its sandbox."""
-LOOPS_LIMIT = 16
+from vf_core.tasks.plugin_loops import on_plugin_loop, tamed, tell
 
 
 async def invoke(fn: Callable[..., Any], available: Mapping[str, Any], *, what: str = "") -> Any:
@@ -41,11 +33,28 @@ async def invoke(fn: Callable[..., Any], available: Mapping[str, Any], *, what: 
         result = fn(**arguments(fn, available, what))
         return await result if inspect.isawaitable(result) else result
     with _Lent(available) as lent:
-        given = arguments(fn, lent, what)
-        if not inspect.iscoroutinefunction(fn):
-            result = await in_thread(fn, **given)
-            return await _on_plugin_loop(_wait_for(result), what) if inspect.isawaitable(result) else result
-        return await _on_plugin_loop(fn(**given), what)
+        return await _elsewhere(fn, (), arguments(fn, lent, what), what)
+
+
+async def call(fn: Callable[..., Any], args: Sequence[Any], *, runtime: Any, what: str) -> Any:
+    """Call a method of others with `args` by position, each on a thread or loop of its own, and return what it
+    returns. Where `runtime` stands among them they get one that is dead once this returns; a `Sink` among them
+    reaches whoever it belongs to. Raises what `fn` raises."""
+    with _Lent({"runtime": runtime}) as lent:
+        given = [lent["runtime"] if arg is runtime and runtime is not None else arg for arg in args]
+        return await _elsewhere(fn, given, {}, what, alone=True)
+
+
+async def _elsewhere(
+    fn: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], what: str, *, alone: bool = False
+) -> Any:
+    key: Hashable = getattr(getattr(fn, "__func__", fn), "__code__", None)
+    if inspect.iscoroutinefunction(fn):
+        return await on_plugin_loop(fn(*args, **named), key, what, alone=alone)
+    result = await in_thread(fn, *args, **named)
+    if not inspect.isawaitable(result):
+        return result
+    return await on_plugin_loop(_wait_for(result), key, what, alone=alone)
 
 
 def _is_ours(fn: Callable[..., Any]) -> bool:
@@ -69,173 +78,14 @@ async def in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any
         try:
             result = context.run(fn, *args, **kwargs)
         except BaseException as e:
-            error = e if isinstance(e, Exception) and not isinstance(e, StopIteration) else _tamed(e)
-            _tell(loop, done, lambda: done.set_exception(error))
+            error = e if isinstance(e, Exception) and not isinstance(e, StopIteration) else tamed(e)
+            tell(loop, done, lambda: done.set_exception(error))
         else:
-            _tell(loop, done, lambda: done.set_result(result))
+            tell(loop, done, lambda: done.set_result(result))
 
     name = f"call {getattr(fn, '__name__', fn)}"
     threading.Thread(target=run, name=name, daemon=True).start()
     return await done
-
-
-def _tamed(error: BaseException) -> RuntimeError:
-    """What others' code must not do to the process (`sys.exit`) or to its caller (raise CancelledError)."""
-    tamed = RuntimeError(f"{type(error).__name__}: {error}")
-    tamed.__cause__ = error
-    return tamed
-
-
-async def _tame(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    try:
-        return await coroutine
-    except (SystemExit, KeyboardInterrupt) as e:
-        raise _tamed(e) from e
-
-
-def _tell(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], act: Callable[[], None]) -> None:
-    def settle() -> None:
-        if not future.done():
-            act()
-
-    try:
-        loop.call_soon_threadsafe(settle)
-    except RuntimeError:
-        pass  # the loop that asked is closed
-
-
-class _PluginLoop:
-    """An event loop on a daemon thread. `retire` ends it when nothing runs on it any more."""
-
-    def __init__(self, number: int) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._running = 0
-        self._retired = False
-        threading.Thread(target=self._run, name=f"plugins {number}", daemon=True).start()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        try:
-            self.loop.run_forever()
-        finally:
-            self.loop.close()
-
-    def begin(self) -> None:
-        self._running += 1
-
-    def end(self) -> None:
-        self._running -= 1
-        self._leave()
-
-    def retire(self) -> None:
-        self.loop.call_soon_threadsafe(self._retire)
-
-    def _retire(self) -> None:
-        self._retired = True
-        self._leave()
-
-    def _leave(self) -> None:
-        if self._retired and not self._running:
-            self.loop.call_soon(self.loop.stop)
-
-
-class _Loops:
-    """The plugin loop in use, made when first needed, replaced when it is blocked."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._current: _PluginLoop | None = None
-        self._made = 0
-
-    def get(self) -> _PluginLoop:
-        with self._lock:
-            if self._current is None:
-                self._made += 1
-                self._current = _PluginLoop(self._made)
-            return self._current
-
-    def replace(self, blocked: _PluginLoop) -> _PluginLoop:
-        """Another loop than `blocked`, as long as there may be more; it is left to end by itself."""
-        with self._lock:
-            if self._current is blocked and self._made < LOOPS_LIMIT:
-                self._current = None
-                blocked.retire()
-        return self.get()
-
-
-_loops = _Loops()
-
-
-class _Work:
-    """One coroutine: run by the first plugin loop that takes it, waited for by the loop that asked."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self.home = asyncio.get_running_loop()
-        self.begun: asyncio.Future[None] = self.home.create_future()
-        self.done: asyncio.Future[Any] = self.home.create_future()
-        self._coroutine: Coroutine[Any, Any, Any] | None = coroutine
-        self._context = contextvars.copy_context()
-        self._lock = threading.Lock()
-        self._task: asyncio.Task[Any] | None = None
-        self._on: _PluginLoop | None = None
-
-    def offer(self, to: _PluginLoop) -> None:
-        to.loop.call_soon_threadsafe(self._take, to)
-
-    def _take(self, on: _PluginLoop) -> None:
-        with self._lock:
-            coroutine, self._coroutine = self._coroutine, None
-        if coroutine is None:
-            return
-        on.begin()
-        self._on = on
-        self._task = on.loop.create_task(_tame(coroutine), context=self._context)
-        self._task.add_done_callback(self._ended)
-        _tell(self.home, self.begun, lambda: self.begun.set_result(None))
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        if self._on is not None:
-            self._on.end()
-        error = asyncio.CancelledError("it cancelled itself") if task.cancelled() else task.exception()
-        if error is not None:
-            raised = error if isinstance(error, Exception) else _tamed(error)
-            _tell(self.home, self.done, lambda: self.done.set_exception(raised))
-        else:
-            _tell(self.home, self.done, lambda: self.done.set_result(task.result()))
-
-    def cancel(self) -> bool:
-        """Cancel it wherever it is; whether it was running."""
-        with self._lock:
-            coroutine, self._coroutine = self._coroutine, None
-        if coroutine is not None:
-            coroutine.close()
-            return False
-        if self._on is not None and self._task is not None:
-            self._on.loop.call_soon_threadsafe(self._task.cancel)
-        return True
-
-
-async def _on_plugin_loop(coroutine: Coroutine[Any, Any, Any], what: str) -> Any:
-    work = _Work(coroutine)
-    loop = _loops.get()
-    work.offer(loop)
-    try:
-        while not work.begun.done() and not work.done.done():
-            await asyncio.wait(
-                {work.begun, work.done}, timeout=BLOCKED_SECONDS, return_when="FIRST_COMPLETED"
-            )
-            if not work.begun.done() and (other := _loops.replace(loop)) is not loop:
-                log.warning("plugin code blocks its event loop; %s gets another one", what)
-                loop = other
-                work.offer(loop)
-        await asyncio.wait({work.done})  # awaited itself, it would be cancelled with this task
-        return work.done.result()
-    except asyncio.CancelledError:
-        if not work.done.done() and work.cancel():
-            await asyncio.wait({work.done}, timeout=CANCEL_SECONDS)
-        if work.done.done():
-            work.done.exception()  # seen: what a cancelled call raises is nobody's
-        raise
 
 
 class _Lent:
@@ -256,7 +106,8 @@ class _Lent:
 
 
 class Elsewhere:
-    """Stands for an object whose coroutines belong to another loop: awaiting one runs it there."""
+    """Stands for an object whose coroutines belong to another loop: awaiting one runs it there, and functions that it
+    is given to call (`on_output`) are called where they came from."""
 
     def __init__(self, target: Any, loop: asyncio.AbstractEventLoop, alive: Callable[[], bool]) -> None:
         object.__setattr__(self, "_vf_target", target)
@@ -278,10 +129,18 @@ class Elsewhere:
                 raise SandboxError(f"{name}: this hook's time is over")
             if asyncio.get_running_loop() is home:
                 return await value(*args, **kwargs)
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(value(*args, **kwargs), home))
+            args, kwargs, sinks = carried_sinks(args, kwargs)
+            done = asyncio.run_coroutine_threadsafe(value(*args, **kwargs), home)
+            result = await asyncio.wrap_future(done)
+            for sink in sinks:
+                sink.close()
+            return result
 
         carried.__name__ = name
         return carried
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._vf_target, name, value)
+
+
+__all__ = ["Elsewhere", "Sink", "call", "in_thread", "invoke"]

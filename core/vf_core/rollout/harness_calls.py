@@ -1,0 +1,81 @@
+"""Calling a harness: ours on the engine's loop, other people's where they can block only themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from vf_core.errors import HarnessError, boundary
+from vf_core.harnesses.base import ExitMeaning, ModelContext
+from vf_core.runtimes.base import ProgramResult
+from vf_core.tasks.calls import Sink, call, in_thread
+
+if TYPE_CHECKING:
+    from vf_core.harnesses.base import Harness
+    from vf_core.runtimes.base import OutputSink, Runtime
+    from vf_core.trace.record import Trace
+
+_KINDS = ("ok", "declined", "failed")
+_TEXT_LIMIT = 200
+_MEANING_SECONDS = 10.0
+
+
+def _is_ours(harness: Harness[Any]) -> bool:
+    """It is known not to block."""
+    return type(harness).__module__.startswith("vf_core.")
+
+
+def _what(harness: Harness[Any], method: str = "") -> str:
+    return f"harness {harness.config.id!r} {method}".rstrip()
+
+
+async def set_up(harness: Harness[Any], runtime: Runtime) -> None:
+    """`Harness.setup`. Raises HarnessError for whatever it raises that is no RolloutError."""
+    async with boundary(HarnessError, _what(harness, "setup")):
+        if _is_ours(harness):
+            await harness.setup(runtime)
+        else:
+            await call(harness.setup, [runtime], runtime=runtime, what=_what(harness, "setup"))
+
+
+async def launch(  # noqa: PLR0917
+    harness: Harness[Any],
+    ctx: ModelContext,
+    trace: Trace[Any, Any],
+    runtime: Runtime,
+    endpoint: str,
+    secret: str,
+    mcp_urls: Mapping[str, str],
+    on_output: OutputSink,
+) -> ProgramResult:
+    """`Harness.launch`. Raises HarnessError for whatever it raises that is no RolloutError, and for a result that is
+    none."""
+    async with boundary(HarnessError, _what(harness)):
+        if _is_ours(harness):
+            return await harness.launch(ctx, trace, runtime, endpoint, secret, mcp_urls, on_output)
+        sink = Sink(on_output)
+        try:
+            args = [ctx, trace, runtime, endpoint, secret, mcp_urls, sink]
+            result = await call(harness.launch, args, runtime=runtime, what=_what(harness, "launch"))
+        finally:
+            sink.close()
+    if not isinstance(result, ProgramResult):
+        raise HarnessError(f"{_what(harness)}: launch gave a {type(result).__name__}, not a ProgramResult")
+    return result
+
+
+async def exit_meaning(harness: Harness[Any], code: int) -> ExitMeaning:
+    """`Harness.exit_meaning`. Raises HarnessError for whatever it raises, and for an answer that is none."""
+    if _is_ours(harness):
+        return harness.exit_meaning(code)
+    what = _what(harness, "exit_meaning")
+    async with boundary(HarnessError, what), asyncio.timeout(_MEANING_SECONDS):
+        meaning = await in_thread(harness.exit_meaning, code)
+    if (
+        not isinstance(meaning, ExitMeaning)
+        or meaning.kind not in _KINDS
+        or not isinstance(meaning.text, str)
+    ):
+        raise HarnessError(f"{what} gave {repr(meaning)[:_TEXT_LIMIT]}, not an ExitMeaning")
+    return meaning
