@@ -12,12 +12,12 @@ from vf_core.interception.wire import Headers, Refusal, Request, Responder
 if TYPE_CHECKING:
     from vf_core.interception.session import Session
 
-STATE = "/rollout/state"
-TASK = "/rollout/task"
+STATE_PATH = "/rollout/state"
+TASK_PATH = "/rollout/task"
 STATE_LIMIT = 8 * 1024 * 1024
 """Bytes of a state, as JSON."""
 
-_METHODS = {STATE: (b"GET", b"PUT"), TASK: (b"GET",)}
+_METHODS = {STATE_PATH: (b"GET", b"PUT"), TASK_PATH: (b"GET",)}
 _JSON: Headers = ((b"content-type", b"application/json"),)
 
 
@@ -32,7 +32,7 @@ class Channel:
         """Judge a request by its head. Raises `Refusal`."""
         methods = _METHODS.get(request.path)
         if methods is None:
-            raise Refusal(404, f"no such endpoint: there are {STATE} and {TASK}")
+            raise Refusal(404, f"no such endpoint: there are {STATE_PATH} and {TASK_PATH}")
         if request.method not in methods:
             allowed = b", ".join(methods)
             raise Refusal(405, f"{request.path} takes {allowed.decode()}", headers=((b"allow", allowed),))
@@ -42,7 +42,7 @@ class Channel:
         """Answer an admitted request. Raises `Refusal`: 422 for a state that is not of the rollout's class."""
         if self._session.closed:
             raise Refusal(401, "the rollout is over", kind="authentication_error")
-        if request.path == TASK:
+        if request.path == TASK_PATH:
             responder.respond(200, _JSON, self._told_task())
         elif request.method == b"GET":
             state = self._session.trace.state

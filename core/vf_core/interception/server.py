@@ -193,7 +193,7 @@ class InterceptionServer:
         """
         session.secret = secret = secrets.token_urlsafe(32)
         session.tool_secret, session.channel_secret = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        session.attach(self._base_url.removesuffix("/v1"), Room(SESSION_ROOM, self._room))
+        session.doors.room = Room(SESSION_ROOM, self._room)
         self._sessions[_digest(secret.encode())] = session
         self._tool_sessions[_digest(session.tool_secret.encode())] = session
         self._channels[_digest(session.channel_secret.encode())] = session

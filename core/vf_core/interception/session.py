@@ -15,10 +15,9 @@ from pydantic import ValidationError
 from vf_core.errors import InterceptionError, RolloutError, TaskError, TunnelError
 from vf_core.events import types as ev
 from vf_core.interception.answers import Answer, Answers
-from vf_core.interception.channel import STATE, Channel
+from vf_core.interception.channel import STATE_PATH, Channel
 from vf_core.interception.dialect_chat import ChatRequest, impose
 from vf_core.interception.exchange import Exchange
-from vf_core.interception.room import Room
 from vf_core.interception.tool_server import TOOLS, ToolDoors, ToolServer
 from vf_core.interception.tools import ToolWatch
 from vf_core.interception.upstream import Upstream
@@ -95,7 +94,6 @@ class Session:
         self.emit = emit or _ignore
         self.emit_live = emit_live
         self.hosted_tools = hosted_tools
-        self.base = ""
         self.secret = self.tool_secret = self.channel_secret = ""
         self.doors = ToolDoors(self)
         self.shared_state = Channel(self, task)
@@ -126,11 +124,6 @@ class Session:
 
     # Tool servers
 
-    def attach(self, base: str, room: Room) -> None:
-        """It is served at `base` (from this host, without `/v1`), and may hold what `room` has of tool calls."""
-        self.base = base
-        self.doors.room = room
-
     def add_tools(self, server: ToolServer) -> str:
         """Let the rollout's program reach `server`: the path for it below this server's root, void when the session
         closes. Raises `InterceptionError` before it is registered and after it is closed."""
@@ -146,7 +139,7 @@ class Session:
     def channel(self) -> tuple[str, str]:
         """For tool servers of ours: the path of the rollout's state below this server's root (its task stands beside
         it, `/rollout/task`) and the bearer secret for both."""
-        return STATE, self.channel_secret
+        return STATE_PATH, self.channel_secret
 
     def cut_off(self, error: TunnelError) -> None:
         """The way between the harness and here is gone: what is being asked can't be delivered now. A call goes on

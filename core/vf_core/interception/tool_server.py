@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 
 TOOLS = "/tools/"
 """What the paths of all doors begin with: `/tools/<secret>/<key>/mcp`."""
-CHANNEL_URL = "x-vf-channel-url"
-CHANNEL_SECRET = "x-vf-channel-secret"  # noqa: S105 (the header's name)
-"""Headers by which a shared server of ours learns, with each request, whose call it is: the address of the rollout's
-state (its task stands beside it, `…/task`) and the bearer secret for it."""
-
+CHANNEL = "x-vf-channel"
+"""The header by which a shared server of ours learns, with each request, whose call it is: the secret of the rollout's
+channel."""
 _METHODS = (b"POST", b"GET", b"DELETE")
 _ALLOWED = b", ".join(_METHODS)
 
@@ -34,8 +32,7 @@ class ToolServer:
     """An MCP server over streamable HTTP.
 
     `name` is its prefix as advertised (empty: its tools go bare), `url` where it is from this host, `headers` what it
-    is sent with each request, tokens included. `own`: it is ours; one that is also `shared` is told whose call it is,
-    with addresses below `channel_base` (empty: the interception server's, as from this host).
+    is sent with each request, tokens included. `own`: it is ours; one that is also `shared` is told whose call it is.
     """
 
     name: str
@@ -44,7 +41,6 @@ class ToolServer:
     place: Literal["host", "sandbox", "external"] = "host"
     shared: bool = False
     own: bool = True
-    channel_base: str = ""
 
 
 class ToolDoor:
