@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vf_core.events import fold_live, fold_rollout
+from vf_core.events import fold_live, fold_resume, fold_rollout
 from vf_core.events import types as ev
 from vf_core.events.state import CommandView, RolloutView, RunState
 
@@ -28,6 +28,9 @@ def apply(state: RunState, event: ev.Event) -> RunState:
         if event.seq <= state.seq:
             return state
         state.seq = event.seq
+        if isinstance(event, ev.RunStarted) and state.started is not None:
+            state.idle += max(0.0, event.t - (state.told if state.finished is None else state.finished))
+        state.told = max(state.told, event.t)
     state.revision += 1
     state.now = max(state.now, event.t)
     if isinstance(event, ev.RolloutEvent):
@@ -70,6 +73,9 @@ _ANY_ATTEMPT = frozenset({ev.RuntimeChanged, ev.AttemptFinished})
 def _started(state: RunState, e: ev.RunStarted) -> None:
     if state.started is not None and (state.finished is None or (e.host, e.pid) != (state.host, state.pid)):
         _interrupted(state, e.t)
+    if e.kept or e.owed:
+        _taken_up(state, e.owed)
+        state.kept = e.kept
     state.run, state.name, state.model = e.run, e.name, e.model
     state.taskset, state.harness, state.runtime = e.taskset, e.harness, e.runtime
     state.host, state.pid, state.total = e.host, e.pid, max(e.total, len(state.rollouts))
@@ -90,6 +96,15 @@ def _interrupted(state: RunState, t: float) -> None:
         if command.status == "accepted":
             command.status, command.message = "failed", "the engine ended before it was done"
     state.abandon()
+
+
+def _taken_up(state: RunState, owed: Iterable[str]) -> None:
+    """A resume: the rollouts `owed` are run again, and count then; the others stand."""
+    again = [rollout for id in owed if (rollout := state.rollouts.get(id)) is not None]
+    for rollout in again:
+        fold_rollout.owe(state, rollout)
+        _touch(state, rollout)
+    fold_resume.set_apart(state, again)
 
 
 def _launching(state: RunState, e: ev.RunLaunching) -> None:

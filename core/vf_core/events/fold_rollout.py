@@ -8,6 +8,7 @@ from itertools import islice
 from math import isfinite
 from typing import Any
 
+from vf_core.events import fold_resume
 from vf_core.events import types as ev
 from vf_core.events.state import (
     HISTORY_KEPT,
@@ -45,14 +46,15 @@ def begin(
 ) -> None:
     """Attempt `number` begins: nothing of the one before remains in `r` but its `AttemptView`."""
     set_status(state, r, "active")
-    _unscore(state, r)
+    unscore(state, r)
+    r.past = fold_resume.used(r)
     r.attempt, r.started, r.ended = number, t, None
     r.attempts.append(AttemptView(number=number, trace=trace, reason=reason or "first", started=t))
     del r.attempts[:-HISTORY_KEPT]
     r.phase, r.phase_since, r.phases = "", t, []
     r.sandbox, r.program = None, None
-    r.turns = r.calls = r.prompt_tokens = r.cached_tokens = r.completion_tokens = r.tool_count = 0
-    r.tokens_known, r.cost, r.model_since, r.model_call, r.calls_open = True, None, None, -1, 0
+    fold_resume.clear(r)
+    r.model_since, r.model_call = None, -1
     r.text = r.reasoning = r.answer = r.output = ""
     r.tools.clear()
     r.stop_condition = r.error_type = r.error = ""
@@ -69,6 +71,13 @@ def interrupt(state: RunState, r: RolloutView, t: float) -> None:
         set_status(state, r, "queued")
         if r.attempts and not r.attempts[-1].outcome:
             r.attempts[-1].outcome = "interrupted"
+
+
+def owe(state: RunState, r: RolloutView) -> None:
+    """`r` is to be run again, whatever became of it."""
+    unscore(state, r)
+    set_status(state, r, "queued")
+    r.ended = None
 
 
 def set_status(state: RunState, r: RolloutView, status: Status) -> None:
@@ -107,6 +116,8 @@ def _attempt(state: RunState, r: RolloutView, e: ev.AttemptStarted) -> None:
     if last is not None and last.number == e.attempt and not last.trace and not last.outcome:
         last.trace, last.reason = e.trace, e.reason
     else:
+        if last is not None and e.trace and (last.number, last.trace) == (e.attempt, e.trace):
+            fold_resume.untell(state, r)
         begin(state, r, e.attempt, e.t, trace=e.trace, reason=e.reason)
 
 
@@ -278,7 +289,7 @@ def _scored(state: RunState, r: RolloutView, e: ev.Scored) -> None:
 
 
 def _score(state: RunState, r: RolloutView, reward: float | None) -> None:
-    _unscore(state, r)
+    unscore(state, r)
     if reward is None or not isfinite(reward):
         return
     r.reward = reward
@@ -290,7 +301,8 @@ def _score(state: RunState, r: RolloutView, reward: float | None) -> None:
         r.attempts[-1].reward = reward
 
 
-def _unscore(state: RunState, r: RolloutView) -> None:
+def unscore(state: RunState, r: RolloutView) -> None:
+    """Take the reward of `r` off the totals."""
     if r.reward is not None:
         totals = state.totals
         totals.scored -= 1

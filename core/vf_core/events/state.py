@@ -105,7 +105,8 @@ class RolloutView:
     """Everything that the screen knows of one rollout; what is about an attempt is about the current one.
 
     `tools` ends with the calls that are being generated (`partial`). `sandboxes` names those of all attempts.
-    `model_since` is set while a model call is under way, `model_call` is the number of the latest.
+    `model_since` is set while a model call is under way, `model_call` is the number of the latest. `past` is what the
+    attempts before the current one used, as far as it counts in the run's totals (see `fold_resume`).
     """
 
     id: str
@@ -147,6 +148,7 @@ class RolloutView:
     error_type: str = ""
     error: str = ""
     errors: list[tuple[float, str, str]] = field(default_factory=list)
+    past: dict[str, float] = field(default_factory=dict)
     command: str = ""
     revision: int = 0
 
@@ -184,7 +186,11 @@ class CommandView:
 
 @dataclass(slots=True)
 class Totals:
-    """Counts over the run's rollouts, kept as events come: each rollout is in exactly one status count."""
+    """Counts over the run's rollouts, kept as events come: each rollout is in exactly one status count.
+
+    `redone` is what attempts used that a resume replaced: it is in none of the other counts, so that those are an
+    uninterrupted run's.
+    """
 
     queued: int = 0
     active: int = 0
@@ -201,6 +207,12 @@ class Totals:
     cost: float | None = None
     model_calls: int = 0
     tool_calls: int = 0
+    redone: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def redone_tokens(self) -> int:
+        """Tokens of replaced attempts, cache reads included."""
+        return int(sum(n for name, n in self.redone.items() if name.endswith("_tokens")))
 
     @property
     def ended(self) -> int:
@@ -216,7 +228,8 @@ class RunState:
     word. `changed` collects the ids of
     rollouts touched since a reader last cleared it; `revision` counts every event. `unconfirmed` names the
     sandboxes that were asked to go, or failed to start, and are not proven gone; once the run is over, or its
-    engine known to be gone (`abandon`), all that are not.
+    engine known to be gone (`abandon`), all that are not. `kept` rollouts of earlier sittings stand; `idle` are the
+    seconds between sittings. `told` is when the last durable event was, `now` the last of all.
     """
 
     run: str = ""
@@ -233,8 +246,11 @@ class RunState:
     paused: bool = False
     pause_reason: str = ""
     stop_reason: str = ""
+    kept: int = 0
     started: float | None = None
     finished: float | None = None
+    idle: float = 0.0
+    told: float = 0.0
     now: float = 0.0
     exit_code: int | None = None
     message: str = ""
