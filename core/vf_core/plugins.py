@@ -52,7 +52,7 @@ _KINDS: dict[str, _KindSpec] = {
     "harness": _KindSpec(
         "vf_core.harnesses", "vf_core.harnesses.base:Harness", "vf_core.harnesses.base:HarnessConfig"
     ),
-    "judge": _KindSpec("vf_core.judges", "vf_core.judges.base:Judge", "vf_core.judges.base:JudgeConfig"),
+    "judge": _KindSpec("vf_core.judges", "vf_core.judges.base:Judge", "vf_core.tasks.judging:JudgeConfig"),
 }
 
 

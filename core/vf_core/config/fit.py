@@ -99,6 +99,8 @@ class Fitter:
                 place = (*place, name)
             elif (entry := _entry(annotation)) is not None:
                 annotation, place = entry, (*place, part)
+            elif part.isdigit() and (item := _item(annotation)) is not None:
+                annotation, place = item, (*place, part)
             else:
                 annotation, place = None, (*place, part)
         return place, annotation
@@ -137,7 +139,9 @@ class _Pass:
             return self._mapping(annotation, value, at, written)
         if isinstance(value, list):
             items = _item(annotation)
-            return [self.value(items, inner, (*at, str(i)), written) for i, inner in enumerate(value)]
+            return [
+                self._listed(items, inner, (*at, str(i)), f"{written}[{i}]") for i, inner in enumerate(value)
+            ]
         if isinstance(value, str) and Path in (kinds := set(alternatives(annotation))) and str not in kinds:
             if value:
                 return Path(os.path.abspath(self.base_dir / path_of(value).expanduser()))
@@ -147,6 +151,10 @@ class _Pass:
         elif annotation in _OPEN and not isinstance(value, str | int | float):
             self._problem(at, f"expected a number, text, true or false, a list or a table, got {value}")
         return value
+
+    def _listed(self, annotation: Any, value: Any, at: KeyPath, written: str) -> Any:
+        self.fitter.origins[at] = (self.file, written)
+        return self.value(annotation, value, at, written)
 
     def _mapping(self, annotation: Any, value: Mapping[str, Any], at: KeyPath, written: str) -> Any:
         model = self.fitter.narrow.get(at) or submodel(annotation)

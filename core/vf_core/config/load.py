@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from vf_core.errors import ConfigError
 __all__ = ["Override", "assign", "deep_merge", "explain", "load_toml", "parse_overrides", "read_overrides"]
 
 COMMAND_LINE = "command line"
+_INDEX = re.compile(r"\[(\d+)\](?=\.|\[|$)")
 
 
 def load_toml(path: Path) -> dict[str, Any]:
@@ -89,7 +92,7 @@ def read_overrides(args: Sequence[str], short: Mapping[str, str] | None = None) 
         # An option's value may begin with one dash (a negative number) but not with two: use `=` then.
         if raw is None and rest and not rest[0].startswith("--") and not _is_short(rest[0], short):
             raw = rest.pop(0)
-        path = tuple(key.split("."))
+        path = tuple(_INDEX.sub(r".\1", key).split("."))
         if not all(path):
             raise ConfigError("an empty part in the option's name", file=COMMAND_LINE, key=name)
         out.append(Override(name, path, True if raw is None else read_value(raw), raw))
@@ -129,14 +132,25 @@ def parse_overrides(args: Sequence[str]) -> dict[str, Any]:
 
 
 def assign(data: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set one value in nested tables, making the tables on the way and leaving its siblings."""
-    *tables, last = path
-    for name in tables:
-        inner = data.get(name)
-        if not isinstance(inner, dict):
-            inner = data[name] = {}
-        data = inner
-    data[last] = value
+    """Set one value in nested tables, making the tables on the way and leaving its siblings. A number is a place in
+    a list that is long enough."""
+    into: Any = data
+    for name, following in pairwise(path):
+        key = _key(into, name)
+        inner = into[key] if isinstance(into, list) else into.get(key)
+        if not isinstance(inner, dict) and not (isinstance(inner, list) and is_index(following, inner)):
+            inner = into[key] = {}
+        into = inner
+    into[_key(into, path[-1])] = value
+
+
+def _key(into: Any, name: str) -> Any:
+    return int(name) if isinstance(into, list) else name
+
+
+def is_index(part: str, items: Sequence[Any]) -> bool:
+    """`part` of a key is the number of one of `items`."""
+    return part.isascii() and part.isdigit() and len(part) < 7 and int(part) < len(items)
 
 
 def deep_merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

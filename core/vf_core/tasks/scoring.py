@@ -7,13 +7,16 @@ others gave is kept in `info["vf_tui"]["partial_rewards"]`.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from vf_core.errors import HarnessError, RolloutError, TaskError
+from vf_core.errors import HarnessError, JudgeError, RolloutError, SandboxError, TaskError
 from vf_core.tasks.base import Task
 from vf_core.tasks.calls import invoke
 from vf_core.tasks.decorators import Hook, hooks
+from vf_core.tasks.judging import Panel, judging
 from vf_core.trace.record import Trace, finite
 
 __all__ = ["group_rewards", "invoke", "score", "score_group", "stop_hooks"]
@@ -25,12 +28,19 @@ Found = list[tuple[Hook, type[RolloutError]]]
 """Hooks, and under which boundary the failure of each is recorded."""
 
 
-async def score(task: AnyTask, harness: object | None, trace: AnyTrace, runtime: Any = None) -> None:
-    """Run the task's and the harness's `@metric`s, then the task's `@reward`s, each kind at once, and record them.
+async def score(
+    task: AnyTask,
+    harness: object | None,
+    trace: AnyTrace,
+    runtime: Any = None,
+    panel: Panel | None = None,
+) -> None:
+    """Run the task's and the harness's `@metric`s, then the task's `@reward`s, then the judges of `panel`, each kind
+    at once, and record them. Where a reward failed no judge is asked: the rollout stays unscored anyway.
 
     Without a `runtime`, those that need one are left out and named in `info["vf_tui"]["left_out"]`. Failures are
-    recorded on the trace (TaskError; HarnessError for the harness's metrics; what a sandbox raised stays what it
-    is) when everything has run; the first one is raised.
+    recorded on the trace (TaskError; HarnessError for the harness's metrics; JudgeError; what a sandbox raised stays
+    what it is) when everything has run; the first one is raised.
     """
     own = trace.own_task(task)
     available = {"task": own.data, "trace": trace} | ({} if runtime is None else {"runtime": runtime})
@@ -38,23 +48,64 @@ async def score(task: AnyTask, harness: object | None, trace: AnyTrace, runtime:
     metrics: Found = [(hook, TaskError) for hook in hooks(own, "metric")]
     metrics += [(hook, HarnessError) for hook in theirs]
     rewards: Found = [(hook, TaskError) for hook in hooks(own, "reward")]
+    judges = _judges(panel)
     if runtime is None:
-        metrics, rewards = _without_runtime(metrics, trace), _without_runtime(rewards, trace)
+        metrics, rewards, judges = (_without_runtime(found, trace) for found in (metrics, rewards, judges))
 
-    measured, errors = await _run(metrics, available, _numbers)
-    for _, numbers in measured:
-        trace.record_metrics(numbers)
-    judged, failed = await _run(rewards, available, _numbers)
+    with judging(trace, panel):
+        measured, errors = await _run(metrics, available, _numbers)
+        for _, numbers in measured:
+            trace.record_metrics(numbers)
+        given, failed = await _run(rewards, available, _numbers)
+        if not failed and judges:
+            verdicts, failed = await _run(judges, available, _numbers)
+            failed += _namesakes(given, verdicts)
+            given += verdicts
     if failed:
-        _set_apart(trace, {name: value for _, numbers in judged for name, value in numbers.items()})
+        _set_apart(trace, {name: value for _, numbers in given for name, value in numbers.items()})
     else:
-        for hook, numbers in judged:
+        for hook, numbers in given:
             for name, value in numbers.items():
                 trace.record_reward(name, value, hook.weight)
     _raise([trace], errors + failed)
 
 
-async def score_group(task: AnyTask, traces: Sequence[AnyTrace]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Asked(Hook):
+    """A judge's `score`, as a hook."""
+
+    scale: tuple[float, float] | None = None
+
+    @property
+    def what(self) -> str:
+        return f"judge {self.name!r}"
+
+
+def _judges(panel: Panel | None) -> Found:
+    """The judges of a run, a copy of each for this rollout."""
+    own = [copy.copy(judge) for judge in panel.judges] if panel is not None else []
+    return [
+        (
+            _Asked("reward", j.reward_name, type(j).__name__, j.config.weight, j.score, j.scale),
+            JudgeError,
+        )
+        for j in own
+    ]
+
+
+def _namesakes(
+    given: list[tuple[Hook, dict[str, float]]], verdicts: list[tuple[Hook, dict[str, float]]]
+) -> list[RolloutError]:
+    """One error for each name that would be given twice: neither number may replace the other."""
+    taken, errors = {name: hook.what for hook, numbers in given for name in numbers}, list[RolloutError]()
+    for hook, numbers in verdicts:
+        for name in numbers:
+            if (other := taken.setdefault(name, hook.what)) != hook.what:
+                errors.append(JudgeError(f"{hook.what} gave a reward {name!r}, which {other} gave, too"))
+    return errors
+
+
+async def score_group(task: AnyTask, traces: Sequence[AnyTrace], panel: Panel | None = None) -> None:
     """Run the task's `@group_reward`s over all traces of the task and record each one's share.
 
     When one fails, none of the traces is scored: the error (TaskError) is recorded on each, and raised.
@@ -64,14 +115,15 @@ async def score_group(task: AnyTask, traces: Sequence[AnyTrace]) -> None:
     own = task.copy_for(task.data.model_copy(deep=True))
     found: Found = [(hook, TaskError) for hook in hooks(own, "group_reward")]
     available = {"task": own.data, "traces": list(traces)}
-    judged, failed = await _run(found, available, lambda hook, result: _shares(hook, result, len(traces)))
+    with judging(None, panel):
+        shared, failed = await _run(found, available, lambda hook, result: _shares(hook, result, len(traces)))
     if failed:
         for trace in traces:
             apart = dict(trace.rewards)
             trace.rewards.clear()
             _set_apart(trace, apart)
     else:
-        for hook, shares in judged:
+        for hook, shares in shared:
             for trace, share in zip(traces, shares, strict=True):
                 trace.record_reward(hook.name, share, hook.weight)
     _raise(traces, failed)
@@ -106,9 +158,11 @@ async def _run(
     async def call(hook: Hook, error: type[RolloutError]) -> T | RolloutError:
         try:
             return read(hook, await invoke(hook.fn, available, what=hook.what))
-        except RolloutError as e:
-            return e
         except Exception as e:
+            # A judge's own model calls are no business of the run's provider, whatever error it raises.
+            kept = (JudgeError, SandboxError) if error is JudgeError else RolloutError
+            if isinstance(e, kept) and isinstance(e, RolloutError):
+                return e
             told = error(f"{hook.what}: {type(e).__name__}: {e}")
             told.__cause__ = e
             return told
@@ -119,9 +173,16 @@ async def _run(
 
 
 def _numbers(hook: Hook, result: Any) -> dict[str, float]:
-    """A hook's result by name. Raises ValueError for what is no finite number, None included."""
+    """A hook's result by name. Raises ValueError for what is no finite number, None included, and for a judge's
+    verdict beyond its scale."""
     values = result if isinstance(result, Mapping) else {hook.name: result}
-    return {str(name): finite(hook.kind, str(name), value) for name, value in values.items()}
+    numbers = {str(name): finite(hook.kind, str(name), value) for name, value in values.items()}
+    if isinstance(hook, _Asked) and hook.scale is not None:
+        low, high = hook.scale
+        for name, number in numbers.items():
+            if not low <= number <= high:
+                raise ValueError(f"{name!r} is {number:g}, beyond its scale from {low:g} to {high:g}")
+    return numbers
 
 
 def _shares(hook: Hook, result: Any, count: int) -> list[float]:
