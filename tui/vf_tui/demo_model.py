@@ -1,4 +1,4 @@
-"""`python -m vf_tui.demo_model RUN_DIR`: the scripted model of a demo run, for as long as that run's engine lives.
+"""`python -m vf_tui.demo_model RUN_DIR [SCENARIO]`: the scripted model of a run, for as long as its engine lives.
 
 Prints one JSON line with its base URL. The engine comes after it and may outlive whoever started both.
 """
@@ -18,13 +18,14 @@ from vf_core.errors import LinkError
 
 PERIOD = 0.5
 START_TIMEOUT = 150.0
-"""Seconds for the engine to appear; then the demo was given up."""
+"""Seconds for the engine to appear; then the run was given up."""
 
 
-def start_model(run_dir: Path) -> str:
-    """Start the process; its base URL. Raises `LinkError` when it does not come up."""
+def start_model(run_dir: Path, scenario: Path | None = None) -> str:
+    """Start the process (`scenario` None: the bundled one); its base URL. Raises `LinkError` when it does not come
+    up."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "vf_tui.demo_model", str(run_dir)],
+        [sys.executable, "-m", "vf_tui.demo_model", str(run_dir), *([str(scenario)] if scenario else ())],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -44,14 +45,14 @@ def main(argv: list[str]) -> int:
     # Both reach the whole terminal's processes; the engine's end is what counts.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    asyncio.run(_serve(Path(argv[0])))
+    asyncio.run(_serve(Path(argv[0]), Path(argv[1]) if argv[1:] else None))
     return 0
 
 
-async def _serve(run_dir: Path) -> None:
+async def _serve(run_dir: Path, scenario: Path | None) -> None:
     from vf_core.scripted.server import ScriptedServer
 
-    async with ScriptedServer() as server:
+    async with ScriptedServer(scenario) as server:
         sys.stdout.write(json.dumps({"base_url": server.base_url}) + "\n")
         sys.stdout.flush()
         sys.stdout.close()

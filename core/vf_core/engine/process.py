@@ -121,3 +121,5 @@ def _log_to_file(path: Path) -> None:
         force=True,
     )
     logging.captureWarnings(True)
+    if os.environ.get("VF_TUI_VERBOSE"):
+        logging.getLogger("vf_core").setLevel(logging.DEBUG)

@@ -96,7 +96,7 @@ class _LogFile(logging.FileHandler):
 
 
 class _Notices(logging.Handler):
-    """Warnings of ours on stderr."""
+    """Records of ours on stderr; warnings unless told otherwise."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name.startswith(("vf_core", "vf_tui")) and not record.exc_info:
@@ -115,6 +115,17 @@ def log_to_file() -> None:
     warnings = _Notices(logging.WARNING)
     root.addHandler(warnings)
     logging.captureWarnings(True)
+
+
+def log_debug(*, stderr: bool) -> None:
+    """Log debug records of ours too: in the log file, in the logs of engines that are started from now on, and on
+    stderr. Not those of libraries: an SDK's may hold a whole request."""
+    os.environ["VF_TUI_VERBOSE"] = "1"
+    for name in ("vf_core", "vf_tui"):
+        logging.getLogger(name).setLevel(logging.DEBUG)
+    for handler in logging.getLogger().handlers:
+        if stderr and isinstance(handler, _Notices):
+            handler.setLevel(logging.DEBUG)
 
 
 def silence_notices() -> None:

@@ -16,14 +16,11 @@ from vf_tui.commands.run import (
     run_options,
     split_config,
 )
+from vf_tui.commands.scripted import NOWHERE, serve
 
 if TYPE_CHECKING:
     from vf_core.eval_config import EvalConfig
-    from vf_core.runs.layout import RunDir
     from vf_tui.launch import Launched
-
-NOWHERE = "http://127.0.0.1:1/v1"
-"""Stands for the scripted model's address until it is up."""
 
 TASKS = 8
 """Kinds of tasks that the bundled taskset has; more rollouts are more of each kind."""
@@ -63,7 +60,7 @@ def demo_command(how: How, rollouts: int, concurrency: int, args: tuple[str, ...
         # Nothing can be refused here: the screen comes first, and even the config is read behind it.
         return _behind_the_screen(given, how)
     config = _config([*given, *overrides])
-    return print_config(config, how) if how.dry_run else run_config(config, how, _with_model)
+    return print_config(config, how) if how.dry_run else run_config(config, how, serve)
 
 
 def _config(overrides: list[str], *, quietly: bool = True) -> EvalConfig:
@@ -82,16 +79,6 @@ def _behind_the_screen(given: list[str], how: How) -> int:
         config = _config(given, quietly=False)
         run_dir = new_run_dir(config)
         mode = "embedded" if how.embedded else "screen"
-        return launch(_with_model(config, run_dir), run_dir, embedded=how.embedded, mode=mode)
+        return launch(serve(config, run_dir), run_dir, embedded=how.embedded, mode=mode)
 
     return on_screen(start, Description("socket", name="demo"), how)
-
-
-def _with_model(config: EvalConfig, run_dir: RunDir) -> EvalConfig:
-    """`config` with the address of a scripted model that lives as long as the run's engine."""
-    from vf_tui.demo_model import start_model
-
-    if config.client.base_url != NOWHERE:
-        return config
-    client = config.client.model_copy(update={"base_url": start_model(run_dir.path)})
-    return config.model_copy(update={"client": client})

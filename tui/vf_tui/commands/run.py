@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vf_tui.cli import INTERNAL, INTERRUPTED, OK
-from vf_tui.commands.console import emit, notice, plain_reason, quiet, say, say_file
+from vf_tui.commands.console import emit, log_debug, notice, plain_reason, quiet, say, say_file
 from vf_tui.commands.screen import screen_options
+from vf_tui.commands.scripted import is_config, scripted_option, with_scripted
 
 if TYPE_CHECKING:
     from vf_core.eval_config import EvalConfig
@@ -60,15 +61,25 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
         embedded: bool,
         dry_run: bool,
         as_json: bool,
+        no_push: bool,
+        verbose: bool,
         screen: dict[str, Any],
         **rest: Any,
     ) -> Any:
         how = How(detach, headless, embedded, dry_run, as_json, screen)
         how.check()
+        if verbose:
+            log_debug(stderr=not how.draws)
         return command(how=how, **rest)
 
     out: Callable[..., Any] = with_how
     for option in (
+        click.option(
+            "--no-push", is_flag=True, help="Accepted for verifiers' sake: nothing is ever uploaded."
+        ),
+        click.option(
+            "--verbose", is_flag=True, help="Debug lines too, in the logs and without a screen on stderr."
+        ),
         click.option(
             "--json",
             "as_json",
@@ -91,8 +102,9 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("run", context_settings=UNKNOWN_ARE_OVERRIDES, options_metavar="[OPTIONS]")
 @run_options
+@scripted_option
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[@] CONFIG [--a.b VALUE]...")
-def run_command(how: How, args: tuple[str, ...]) -> int:
+def run_command(how: How, scripted: str | None, args: tuple[str, ...]) -> int:
     """Start a run and watch it.
 
     CONFIG is a TOML file; `@ CONFIG` is the same. Every setting in it can be given as an option: `--model X`,
@@ -102,15 +114,20 @@ def run_command(how: How, args: tuple[str, ...]) -> int:
     The run goes on when the screen is closed; ctrl+c in --headless ends it.
     """
     path, overrides = split_config(args)
+    if path is None and scripted and is_config(scripted):
+        path, scripted = Path(scripted), ""
     if path is None and not overrides:
         raise click.UsageError("a config file is missing: vf-tui run CONFIG", click.get_current_context())
+    prepare: Prepare | None = None
     config = load_config(path, overrides)
+    if scripted is not None:
+        config, prepare = with_scripted(config, scripted)
     if how.dry_run:
         return print_config(config, how)
     from vf_tui.commands.preflight import require_key
 
     require_key(config)
-    return run_config(config, how)
+    return run_config(config, how, prepare)
 
 
 def split_config(args: Sequence[str]) -> tuple[Path | None, list[str]]:
