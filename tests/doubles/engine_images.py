@@ -62,6 +62,14 @@ def python_image(*changes: str) -> str:
     return _have(f"localhost/vf-tui-test-python-{key}", lambda: _python_tar(found, key), changes)
 
 
+@cache
+def curl_image() -> str:
+    """An image with this Python, bare, and curl."""
+    curl = Path(os.path.realpath(shutil.which("curl") or unavailable("curl is not on this machine")))
+    key = _key("curl", sys.version, sys.base_prefix, curl.read_bytes())
+    return _have(f"localhost/vf-tui-test-curl-{key}", lambda: _python_tar((), key, curl), ())
+
+
 def _key(*parts: str | bytes) -> str:
     digest = hashlib.sha256(f"{_VERSION}".encode())
     for part in parts:
@@ -112,14 +120,14 @@ def _busybox_tar(busybox: Path) -> io.BufferedIOBase:
     return buffer
 
 
-def _python_tar(found: Iterable[Distribution], key: str) -> io.BufferedIOBase:
+def _python_tar(found: Iterable[Distribution], key: str, *programs: Path) -> io.BufferedIOBase:
     path = CACHE / f"python-{key}.tar"
     if not path.exists():
         temporary = path.with_suffix(".tmp")
         with tarfile.open(temporary, "w") as tar:
             _skeleton(tar)
             _busybox(tar, _static_busybox())
-            _python(tar, found)
+            _python(tar, found, programs)
         os.replace(temporary, path)
     return open(path, "rb")
 
@@ -141,15 +149,16 @@ def _busybox(tar: tarfile.TarFile, busybox: Path) -> None:
             _link(tar, f"bin/{name}", "busybox")
 
 
-def _python(tar: tarfile.TarFile, found: Iterable[Distribution]) -> None:
+def _python(tar: tarfile.TarFile, found: Iterable[Distribution], programs: Iterable[Path]) -> None:
     binary = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
     bash = Path(os.path.realpath(shutil.which("bash") or "/bin/bash"))
     stdlib = Path(
         sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix, "base": sys.base_prefix})
     )
-    machine = [binary, bash]
+    machine = [binary, bash, *programs]
     tar.add(binary, str(binary).lstrip("/"), filter=_plain)
-    tar.add(bash, "usr/local/bin/bash", filter=_plain)
+    for program in (bash, *programs):
+        tar.add(program, f"usr/local/bin/{program.name}", filter=_plain)
     for name in ("python3", "python"):
         _link(tar, f"usr/local/bin/{name}", str(binary))
     for path in sorted(stdlib.rglob("*")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,9 +35,16 @@ class Rolled:
 
 
 async def roll(
-    task: Task[Any, Any, Any], harness: Harness[Any], base_url: str, *, limits: Limits | None = None
+    task: Task[Any, Any, Any],
+    harness: Harness[Any],
+    base_url: str,
+    *,
+    limits: Limits | None = None,
+    box: Runtime | None = None,
+    mcp_urls: Mapping[str, str] | None = None,
 ) -> Rolled:
-    """Run `harness` on `task` against the model at `base_url`, score it, and prove the sandbox gone."""
+    """Run `harness` on `task` against the model at `base_url`, score it, and prove the sandbox gone: `box`, or a
+    local one."""
     trace = new_trace(
         task_type=type(task).__name__,
         data=task.data,
@@ -46,7 +54,8 @@ async def roll(
         run="test",
     )
     rolled = Rolled(trace)
-    runtime = SubprocessRuntime(SubprocessConfig(grace=0.5), name=f"vf-test-{secrets.token_hex(4)}")
+    local = SubprocessConfig(grace=0.5)
+    runtime = box or SubprocessRuntime(local, name=f"vf-test-{secrets.token_hex(4)}")
     async with InterceptionServer(Upstream(base_url, api_key=None)) as server:
         session = Session("r", 1, trace, model="scripted", limits=limits)
         secret = server.register(session)
@@ -54,7 +63,7 @@ async def roll(
         try:
             await invoke(task.setup, {"trace": trace, "runtime": runtime, "task": task.data}, what="setup")
             await harness.setup(runtime)
-            await _launch(rolled, harness, runtime, server.base_url, secret)
+            await _launch(rolled, harness, runtime, server.base_url, secret, mcp_urls or {})
             await score(task, harness, trace, runtime)
         finally:
             server.unregister(secret)
@@ -63,7 +72,12 @@ async def roll(
 
 
 async def _launch(
-    rolled: Rolled, harness: Harness[Any], runtime: Runtime, endpoint: str, secret: str
+    rolled: Rolled,
+    harness: Harness[Any],
+    runtime: Runtime,
+    endpoint: str,
+    secret: str,
+    mcp_urls: Mapping[str, str],
 ) -> None:
     trace = rolled.trace
     try:
@@ -74,7 +88,7 @@ async def _launch(
                 runtime,
                 endpoint,
                 secret,
-                {},
+                mcp_urls,
                 lambda stream, data: rolled.output.append((stream, data)),
             )
     except TimeoutError:
