@@ -8,6 +8,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from hypothesis import HealthCheck, settings
+
 # Short, since sockets live under it; set before anything asks for it, so that child processes inherit it.
 _HOME = Path(tempfile.mkdtemp(prefix="vft-"))
 for name in ("CONFIG", "STATE", "RUNTIME", "CACHE"):
@@ -17,3 +19,16 @@ for name in ("CONFIG", "STATE", "RUNTIME", "CACHE"):
 for name in ("SSH_CONNECTION", "NO_COLOR", "VF_TUI_ASCII", "TEXTUAL_THEME"):
     os.environ.pop(name, None)
 atexit.register(shutil.rmtree, _HOME, ignore_errors=True)
+
+# How long an example takes says something of the machine, not of the code. CI tries the same examples every time;
+# elsewhere they are new ones. (Hypothesis has a profile of its own for CI: this one holds there, too.)
+_CI = bool(os.environ.get("CI"))
+settings.register_profile(
+    "suite",
+    settings.get_profile("ci" if _CI else "default"),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=_CI,
+    print_blob=True,
+)
+settings.load_profile("suite")

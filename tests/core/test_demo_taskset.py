@@ -60,7 +60,7 @@ def test_shuffling_takes_the_same_tasks_in_another_order() -> None:
     assert shuffled == [task.data.idx for task in taskset.select(16, shuffle=True, seed=1)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(0, 3))
 def test_the_scripted_model_knows_every_task(variety: int, round_: int) -> None:
     player = Player(load_scenario(DEMO))

@@ -151,7 +151,7 @@ PLAIN = st.text(st.characters(blacklist_categories=["Cs"]), max_size=12)
     env=st.dictionaries(st.text("AB_-.", min_size=1), PLAIN, max_size=3),
     turns=st.none() | st.integers(1, 9),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_saving_and_loading_is_the_identity(here: Path, model, extra, env, turns) -> None:  # type: ignore[no-untyped-def]
     data = {
         "model": model,

@@ -36,7 +36,7 @@ def tight_bounds() -> Iterator[None]:
 
 
 @given(plausible())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_folding_the_journal_gives_the_live_state(events: list[ev.Event]) -> None:
     bus, journal = published(events)
     read = [decode(encode(event)) for event in journal]
@@ -45,7 +45,7 @@ def test_folding_the_journal_gives_the_live_state(events: list[ev.Event]) -> Non
 
 
 @given(plausible())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_snapshot_is_the_state(events: list[ev.Event]) -> None:
     state = published(events)[0].state
     got = load(through_json(dump(state)))
@@ -57,7 +57,7 @@ def test_a_snapshot_is_the_state(events: list[ev.Event]) -> None:
 
 
 @given(plausible(), plausible(), st.integers(1, 3))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_dump_in_chunks_is_the_state_of_its_last_instant(
     before: list[ev.Event], during: list[ev.Event], size: int
 ) -> None:
@@ -78,7 +78,7 @@ def test_a_dump_in_chunks_is_the_state_of_its_last_instant(
 
 
 @given(plausible(), st.randoms())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_events_that_come_again_or_too_late_change_nothing(
     events: list[ev.Event], rng: random.Random
 ) -> None:
@@ -92,7 +92,7 @@ def test_events_that_come_again_or_too_late_change_nothing(
 
 
 @given(plausible())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_counts_agree_with_what_is_counted(events: list[ev.Event]) -> None:
     state = published(events)[0].state
     by_status = Counter(rollout.status for rollout in state.rollouts.values())
@@ -113,7 +113,7 @@ def test_counts_agree_with_what_is_counted(events: list[ev.Event]) -> None:
 
 
 @given(st.lists(any_event(rollout=st.sampled_from(["a", "b"]), sandbox=st.sampled_from("xy")), max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_events_however_senseless_break_it(events: list[ev.Event]) -> None:
     state = fold(events)
     totals = state.totals
@@ -142,7 +142,7 @@ def test_no_events_however_senseless_break_it(events: list[ev.Event]) -> None:
         max_size=40,
     )
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_merged_live_events_fold_to_the_same(events: list[ev.RolloutEvent]) -> None:
     def begun() -> RunState:
         return fold(

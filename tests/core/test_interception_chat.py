@@ -36,7 +36,7 @@ names = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.dictionaries(names | st.text(max_size=6), json_values, max_size=6),
     st.dictionaries(names, json_values, max_size=3),
@@ -68,7 +68,7 @@ def test_what_is_no_json_raises_one_error(data: bytes) -> None:
         loads(data)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.sampled_from(

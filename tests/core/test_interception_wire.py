@@ -58,7 +58,7 @@ async def test_what_is_not_http_is_refused(data: bytes) -> None:
         await alive(r)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.binary(max_size=60), max_size=4), st.integers(0, 120))
 def test_random_bytes_never_break_the_server(pieces: list[bytes], cut: int) -> None:
     async def main() -> None:

@@ -460,7 +460,7 @@ ROWS = st.lists(st.tuples(NAMES, st.sampled_from(["a", "b"])), max_size=6)
 LISTED = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.tuples(NAMES, st.sampled_from(["a", "b"])))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(rows=ROWS, listed=LISTED)
 def test_joining_loses_nothing_and_takes_nothing_twice(
     rows: list[tuple[str, str]], listed: dict[str, tuple[str, str]]

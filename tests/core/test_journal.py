@@ -78,7 +78,7 @@ def test_x01_a_cut_at_any_byte_costs_at_most_the_line_it_cuts(tmp_path: Path) ->
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_x01_whatever_the_file_holds_appending_is_safe(
     tmp_path_factory: pytest.TempPathFactory, junk: bytes
 ) -> None:

@@ -246,7 +246,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=STEPS)
 def test_a_row_is_the_fold_of_its_moves_whatever_crashes(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[object, ...]]

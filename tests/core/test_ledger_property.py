@@ -87,7 +87,7 @@ async def story(path: Path, actions: list[str]) -> None:
     ledger.close()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(actions=ACTIONS)
 def test_every_sandbox_that_may_exist_is_in_the_ledger(
     tmp_path_factory: pytest.TempPathFactory, actions: list[str]

@@ -161,5 +161,5 @@ class Sandboxes(RuleBasedStateMachine):
 
 TestSandboxes = Sandboxes.TestCase
 TestSandboxes.settings = settings(
-    max_examples=80, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=80, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -170,7 +170,7 @@ _piece = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(_piece, max_size=8).map(b"".join), st.lists(st.integers(1, 40), min_size=1, max_size=12))
 def test_the_mark_of_the_end_is_found_however_it_is_cut(data, sizes):
     """R12: what was before it comes whole, without it what was held back comes at last."""

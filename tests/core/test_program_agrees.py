@@ -43,7 +43,7 @@ def deltas(draw: st.DrawFn) -> list[dict[str, Any]]:
     return out
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(deltas())
 def test_both_read_a_stream_alike(pieces: list[dict[str, Any]]) -> None:
     program, recorded = Assembly(), ChatStream()

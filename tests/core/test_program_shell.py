@@ -17,7 +17,7 @@ from vf_core.harnesses.program.shell import RESULT_LIMIT, BoundedOutput, run_com
 MARK = "bytes left out"
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(st.binary(max_size=60), max_size=20), st.integers(2, 80))
 def test_output_keeps_head_and_tail_of_any_length(pieces: list[bytes], limit: int) -> None:
     output = BoundedOutput(limit)

@@ -30,7 +30,7 @@ def _message(*chunks: bytes) -> dict[str, Any]:
     return assembly.message()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1), max_size=5
@@ -129,7 +129,7 @@ def test_an_error_in_the_stream_is_an_error(code: object, retry: bool) -> None:
     assert caught.value.retry is retry
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(json_values | st.fixed_dictionaries({"choices": json_values}), max_size=4))
 def test_no_chunk_whatever_it_holds_does_more_than_break_the_answer(chunks: list[object]) -> None:
     try:
@@ -139,7 +139,7 @@ def test_no_chunk_whatever_it_holds_does_more_than_break_the_answer(chunks: list
     assert message["role"] == "assistant"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(
         st.fixed_dictionaries(

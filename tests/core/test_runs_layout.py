@@ -126,7 +126,7 @@ def test_s04_hostile_ids_stay_inside_and_apart(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.text(max_size=40), unique=True, max_size=8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_s04_names_are_safe_and_unique_for_any_ids(ids: list[str]) -> None:
     names = [path_name(id) for id in ids]
     assert len({name.casefold() for name in names}) == len(ids)

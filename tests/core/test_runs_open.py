@@ -114,7 +114,7 @@ JSON = st.recursive(
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_record_of_any_shape_is_shown_as_far_as_it_goes(data: st.DataObject) -> None:
     broken = record(turns=1)
     for _ in range(data.draw(st.integers(1, 4))):

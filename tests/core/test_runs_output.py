@@ -128,7 +128,7 @@ async def test_a_disk_that_hangs_holds_neither_the_loop_nor_memory(
 
 
 @given(st.text(max_size=60), st.lists(st.integers(1, 5), min_size=1, max_size=80))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_characters_cut_by_a_read_are_put_together(
     tmp_path_factory: pytest.TempPathFactory, text: str, cuts: list[int]
 ) -> None:

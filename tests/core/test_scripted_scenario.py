@@ -125,7 +125,7 @@ def test_usage_is_counted_given_or_left_out() -> None:
     assert _ask(_player({"text": "x", "usage": False}), TASK).usage is None
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.text(), st.text(), st.dictionaries(st.text(max_size=5), st.text(), max_size=3), st.integers(0, 5))
 def test_pieces_make_the_message(text: str, reasoning: str, arguments: dict[str, str], seed: int) -> None:
     keep = str.maketrans("{}", "()")

@@ -263,7 +263,7 @@ values = st.recursive(
 
 
 @given(st.lists(values, min_size=1, max_size=4), st.integers(0, 400))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_record_cut_anywhere(
     tmp_path_factory: pytest.TempPathFactory, infos: list[Any], back: int
 ) -> None:

@@ -192,7 +192,7 @@ choices = st.lists(
 
 
 @given(choices)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_every_request_is_found_again_as_it_was_sent(steps: list[tuple[int, int, str]]) -> None:
     """Any order of going on, going back and answering twice gives branches that hold what was sent, and no message
     stands twice below the same parent unless the model said it twice."""

@@ -54,7 +54,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STEPS)
 def test_a_tunnel_s_life(steps: list[str]) -> None:
     asyncio.run(live(steps))

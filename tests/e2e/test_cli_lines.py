@@ -116,7 +116,7 @@ def test_records_come_once_their_sandbox_is_settled(capsys: pytest.CaptureFixtur
 
 
 @given(st.lists(any_event(), max_size=8))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_events_make_clean_lines_and_strict_json(events: list[ev.Event]) -> None:
     state, lines = RunState(), PlainLines()
     told = []

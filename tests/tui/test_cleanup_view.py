@@ -212,7 +212,7 @@ MOVES = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(MOVES)
 def test_whatever_is_done_only_leftovers_are_marked_and_the_list_is_the_model(
     moves: list[tuple[str, int]],
