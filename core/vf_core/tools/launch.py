@@ -1,0 +1,144 @@
+"""Starting a toolset's program in a sandbox, and finding out where it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from vf_core.errors import SandboxError, SandboxFileNotFoundError, ToolsetError
+from vf_core.tasks.toolset import Toolset
+from vf_core.text import clean
+from vf_core.tools.app import PATH
+from vf_core.tools.install import install
+from vf_core.tools.spec import ServeSpec, reference, told_config
+
+if TYPE_CHECKING:
+    from vf_core.runtimes.base import Runtime
+
+START_SECONDS = 180.0
+_SAID_LIMIT = 10_000
+_LOG_TAIL = 2_000
+# $0: where the server says how it is; the end of one that said nothing is said there.
+_WATCHED = (
+    '"$@"; code=$?; [ -s "$0" ] || { printf \'{"exit": %s}\' "$code" >"$0.exit" && mv "$0.exit" "$0"; }'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server that serves: its address from this host, and what lets in. `log` is its output, in its sandbox."""
+
+    url: str
+    port: int
+    token: str = field(repr=False)
+    log: str = ""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What each request must bring."""
+        return {"authorization": f"Bearer {self.token}"}
+
+
+def label(toolset: Toolset[Any, Any]) -> str:
+    """How messages name a server."""
+    name = toolset.server_name
+    return f"tool server {name!r}" if name else f"tool server {type(toolset).__name__}"
+
+
+async def start(
+    toolset: Toolset[Any, Any],
+    runtime: Runtime,
+    *,
+    shared: bool = False,
+    channel: tuple[str, str] = ("", ""),
+    port: int = 0,
+    token: str = "",
+) -> Served:
+    """Start `toolset`'s program in a live sandbox and wait until it serves. `channel` is the address and the secret
+    of its rollout's state; `port` the one to listen on (0: any); `token` the one to ask for (empty: a new one).
+
+    Raises `ToolsetError` with the end of the server's log, `SandboxError`.
+    """
+    here = runtime.kind == "subprocess"
+    room = f".vf-tools/{secrets.token_hex(4)}" if here else await _private_directory(runtime)
+    argv = [sys.executable, "-P", "-u", "-X", "utf8", "-m", "vf_core.tools.serve"]
+    if not here:
+        argv = await install(toolset, runtime, room)
+    token = token or secrets.token_urlsafe(32)
+    spec = ServeSpec(
+        cls=reference(type(toolset)),
+        config_cls=reference(type(toolset.config)),
+        config=told_config(toolset),
+        token=token,
+        ready=f"{room}/ready.json",
+        host=await _host(runtime, port),
+        port=port,
+        shared=shared,
+        channel=channel[0],
+        channel_secret=channel[1],
+        path=tuple(entry for entry in map(_absolute, sys.path) if entry) if here else (),
+    )
+    file, log = f"{room}/spec.json", f"{room}/server.log"
+    await runtime.write(file, spec.dump())
+    environment = {"TMPDIR": runtime.directory} if here and hasattr(runtime, "directory") else {}
+    await runtime.run_background(["sh", "-c", _WATCHED, spec.ready, *argv, file], environment, log)
+    said = await _said(toolset, runtime, spec.ready, log)
+    if "port" not in said:
+        why = said.get("error") or f"exit {said.get('exit')}"
+        raise ToolsetError(f"{label(toolset)} did not start: {why}{await log_tail(runtime, log)}")
+    listening = int(said["port"])
+    return Served(await runtime.expose(listening) + PATH, listening, token, log)
+
+
+def _absolute(entry: str) -> str:
+    return entry and str(Path(entry).absolute())
+
+
+async def _private_directory(runtime: Runtime) -> str:
+    made = await runtime.run(["mktemp", "-d", "/tmp/vf-tools-XXXXXX"], timeout=60)  # noqa: S108 - in a sandbox
+    if made.exit_code != 0 or not made.stdout.startswith("/"):
+        raise ToolsetError(f"no place for tools in sandbox {runtime.name}: {made.stderr.strip()[-500:]}")
+    return made.stdout.strip()
+
+
+async def _host(runtime: Runtime, port: int) -> str:
+    """The address to listen on, so that this host gets there and as few others as possible."""
+    way = await runtime.expose(port or 1) if port or runtime.is_local else ""
+    host = urlsplit(way).hostname or ""
+    return "127.0.0.1" if runtime.is_local and host in ("127.0.0.1", "localhost", "::1") else "0.0.0.0"  # noqa: S104
+
+
+async def _said(toolset: Toolset[Any, Any], runtime: Runtime, ready: str, log: str) -> dict[str, Any]:
+    """What the server says of its start."""
+    pause = 0.02 if runtime.kind == "subprocess" else 0.2
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            while True:
+                try:
+                    found = json.loads(await runtime.read_bounded(ready, _SAID_LIMIT))
+                    return found if isinstance(found, dict) else {"error": "it wrote nonsense"}
+                except SandboxFileNotFoundError:
+                    await asyncio.sleep(pause)
+                    pause = min(1.0, pause * 1.3)
+                except ValueError as e:
+                    return {"error": f"it wrote nonsense: {e}"}
+    except TimeoutError:
+        tail = await log_tail(runtime, log)
+        raise ToolsetError(f"{label(toolset)} did not start within {START_SECONDS:g} s{tail}") from None
+
+
+async def log_tail(runtime: Runtime, log: str) -> str:
+    """The end of a server's log, to be put after a message."""
+    try:
+        found = await runtime.run(["tail", "-c", str(_LOG_TAIL), log], timeout=30)
+    except SandboxError:
+        return ""
+    text = clean(found.stdout).strip() if found.exit_code == 0 else ""
+    return f"\nits log ends:\n{text}" if text else ""

@@ -1,0 +1,80 @@
+"""What a tool server's program is told, in a file that it deletes as soon as it has read it: it may hold secrets."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, SecretBytes, SecretStr
+from pydantic_core import to_jsonable_python
+
+from vf_core.tasks.toolset import Toolset
+
+_PLACEMENT = frozenset({"runtime", "url", "headers", "colocated"})
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSpec:
+    """`cls` and `config_cls` are `module:name`. It listens on `host`, on `port` (0: a free one), and lets in whoever
+    brings `token`. `channel` is the address of its rollout's state, with `channel_secret`; both empty where it has
+    none, or learns them with each call. `ready` is the file in which it says where it listens. `path` is added to
+    Python's search path."""
+
+    cls: str
+    config_cls: str
+    config: Mapping[str, Any]
+    token: str
+    ready: str
+    host: str = "127.0.0.1"
+    port: int = 0
+    shared: bool = False
+    channel: str = ""
+    channel_secret: str = ""
+    path: tuple[str, ...] = field(default=())
+
+    def dump(self) -> bytes:
+        """As JSON."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def load(cls, data: bytes) -> ServeSpec:
+        """What `dump` wrote."""
+        fields = json.loads(data)
+        return cls(**{**fields, "path": tuple(fields["path"])})
+
+
+def reference(cls: type) -> str:
+    """`module:name`, by which another process imports the class."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def find(reference: str) -> Any:
+    """The class that a reference means. Raises what its import raises."""
+    module, _, name = reference.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def told_config(toolset: Toolset[Any, Any]) -> Mapping[str, Any]:
+    """The options of a toolset, as JSON can hold them, with the secrets among them: without those of its place."""
+    options: Mapping[str, Any] = _open(
+        toolset.config.model_dump(exclude=set(_PLACEMENT), serialize_as_any=True)
+    )
+    return options
+
+
+def _open(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _open(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_open(inner) for inner in value]
+    if isinstance(value, SecretStr | SecretBytes):
+        return _open(value.get_secret_value())
+    if isinstance(value, BaseModel):
+        return _open(value.model_dump())
+    return to_jsonable_python(value)
