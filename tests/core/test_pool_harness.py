@@ -19,7 +19,9 @@ from doubles.engine_images import curl_image
 from doubles.local_rollout import Rolled, roll
 from doubles.mcp_process import mcp_server
 from doubles.pool.releases import Releases, archive, remove
+from vf_core.engine.plan import make_plan
 from vf_core.errors import ConfigError
+from vf_core.eval_config import EvalConfig
 from vf_core.harnesses.pool import PoolHarness, PoolHarnessConfig
 from vf_core.plugins import config_class, load_class
 from vf_core.runtimes.base import Runtime
@@ -278,3 +280,17 @@ def test_what_the_run_gives_it_is_not_to_be_given(table: dict[str, Any]) -> None
 def test_it_is_a_plugin() -> None:
     assert load_class("harness", "pool") is PoolHarness
     assert config_class(PoolHarness) is PoolHarnessConfig
+
+
+def test_a_system_prompt_that_is_moved_is_told_before_the_run(tmp_path: Path) -> None:
+    """H10."""
+    rows = [{"prompt": "a", "answer": "x"}, {"prompt": "b", "answer": "x", "system_prompt": "s"}]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    taskset = {"id": "jsonl", "path": str(tmp_path / "t.jsonl")}
+    for harness, told in (
+        ("pool", ["the system prompts of 1 of 2 tasks are part of the user's prompt"]),
+        ("bash", []),
+    ):
+        env = {"taskset": taskset, "agent": {"harness": {"id": harness}}}
+        warnings = make_plan(EvalConfig.from_dict({"model": "m", "env": env})).warnings
+        assert [warning.partition(": ")[2] for warning in warnings] == told

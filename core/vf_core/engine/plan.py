@@ -14,7 +14,7 @@ from vf_core.harnesses.base import Harness
 from vf_core.interception.reach import check_reach, doubts
 from vf_core.plugins import load_class
 from vf_core.rollout import RolloutSpec
-from vf_core.tasks import Task
+from vf_core.tasks import Task, TaskData
 from vf_core.tasks.scoring import group_rewards
 from vf_core.text import one_line
 
@@ -65,7 +65,7 @@ def make_plan(config: EvalConfig) -> Plan:
         for position, task in enumerate(tasks)
         for sample in range(config.num_rollouts)
     ]
-    return Plan(config, harness, specs, (*_unmet(tasks, config), *_capped(tasks, config), *doubts(config)))
+    return Plan(config, harness, specs, _warnings(tasks, harness, config))
 
 
 def check_runtime(config: EvalConfig) -> None:
@@ -77,6 +77,25 @@ def check_runtime(config: EvalConfig) -> None:
         key = ".".join(filter(None, ("env.agent.runtime", e.key)))
         raise ConfigError(e.message, file=e.file, key=key, hint=e.hint) from e
     check_reach(config)
+
+
+def _warnings(tasks: list[Task[Any, Any, Any]], harness: Harness[Any], config: EvalConfig) -> tuple[str, ...]:
+    return (*_unmet(tasks, config), *_capped(tasks, config), *_moved(tasks, harness), *doubts(config))
+
+
+def _moved(tasks: list[Task[Any, Any, Any]], harness: Harness[Any]) -> tuple[str, ...]:
+    """System prompts that the harness takes and has no system role for."""
+    if harness.APPENDS_SYSTEM_PROMPT:
+        return ()
+    count = sum(1 for task in tasks if _has_system_text(task.data))
+    what = f"harness {harness.config.id!r} has no system role"
+    told = f"{what}: the system prompts of {count} of {len(tasks)} tasks are part of the user's prompt"
+    return (told,) if count else ()
+
+
+def _has_system_text(data: TaskData) -> bool:
+    messages = () if data.prompt is None or isinstance(data.prompt, str) else data.prompt
+    return bool(data.system_prompt) or any(message.role == "system" for message in messages)
 
 
 def _capped(tasks: list[Task[Any, Any, Any]], config: EvalConfig) -> tuple[str, ...]:
