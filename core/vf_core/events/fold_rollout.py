@@ -286,6 +286,20 @@ def _shorten(tools: Iterable[ToolView]) -> None:
 def _scored(state: RunState, r: RolloutView, e: ev.Scored) -> None:
     _score(state, r, e.reward)
     r.rewards, r.metrics = finite(e.rewards), finite(e.metrics)
+    if e.judged:
+        _judged(state, r, finite(e.judged))
+
+
+def _judged(state: RunState, r: RolloutView, used: Mapping[str, float]) -> None:
+    """What an attempt's judges used is told as a whole each time: it replaces what was told before."""
+    totals = state.totals
+    for name in ("judge_calls", "judge_prompt_tokens", "judge_cached_tokens", "judge_completion_tokens"):
+        before, after = getattr(r, name), max(0, int(used.get(name.removeprefix("judge_"), 0)))
+        setattr(r, name, after)
+        setattr(totals, name, getattr(totals, name) + after - before)
+    if (cost := used.get("cost")) is not None:
+        totals.judge_cost = (totals.judge_cost or 0.0) + cost - (r.judge_cost or 0.0)
+        r.judge_cost = cost
 
 
 def _score(state: RunState, r: RolloutView, reward: float | None) -> None:

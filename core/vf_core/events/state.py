@@ -144,6 +144,11 @@ class RolloutView:
     reward: float | None = None
     rewards: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    judge_calls: int = 0
+    judge_prompt_tokens: int = 0
+    judge_cached_tokens: int = 0
+    judge_completion_tokens: int = 0
+    judge_cost: float | None = None
     stop_condition: str = ""
     error_type: str = ""
     error: str = ""
@@ -188,8 +193,8 @@ class CommandView:
 class Totals:
     """Counts over the run's rollouts, kept as events come: each rollout is in exactly one status count.
 
-    `redone` is what attempts used that a resume replaced: it is in none of the other counts, so that those are an
-    uninterrupted run's.
+    What judges' models used stands apart from what the agents' did. `redone` is what attempts used that a resume
+    replaced: it is in none of the other counts, so that those are an uninterrupted run's.
     """
 
     queued: int = 0
@@ -207,12 +212,18 @@ class Totals:
     cost: float | None = None
     model_calls: int = 0
     tool_calls: int = 0
+    judge_calls: int = 0
+    judge_prompt_tokens: int = 0
+    judge_cached_tokens: int = 0
+    judge_completion_tokens: int = 0
+    judge_cost: float | None = None
     redone: dict[str, float] = field(default_factory=dict)
 
     @property
     def redone_tokens(self) -> int:
-        """Tokens of replaced attempts, cache reads included."""
-        return int(sum(n for name, n in self.redone.items() if name.endswith("_tokens")))
+        """Tokens of replaced attempts, cache reads included, judges' left out."""
+        names = ("prompt_tokens", "cached_tokens", "completion_tokens")
+        return int(sum(self.redone.get(name, 0) for name in names))
 
     @property
     def ended(self) -> int:
