@@ -39,8 +39,8 @@ def note_of(event: ev.Event) -> Note | None:  # noqa: PLR0911, C901  one line a 
         case ev.AttemptFinished(outcome="error"):
             text = f"attempt {event.attempt} failed: {event.error_type}: {event.error}"
             return Note(event.t, "error", text, event.rollout)
-        case ev.AttemptFinished(outcome="stopped"):
-            return Note(event.t, "info", f"attempt {event.attempt} stopped", event.rollout)
+        case ev.AttemptFinished(outcome="declined" | "stopped"):
+            return Note(event.t, "info", f"attempt {event.attempt} {event.outcome}", event.rollout)
         case ev.RuntimeChanged(state="survived" | "unknown" | "failed"):
             return _sandbox(event.t, State(event.state), event.sandbox, event.detail, event.rollout)
         case ev.ErrorRaised():

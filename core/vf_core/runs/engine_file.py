@@ -32,6 +32,7 @@ class Standing:
     done: int = 0
     active: int = 0
     errors: int = 0
+    declined: int = 0
     scored: int = 0
     reward: float | None = None
     reward_error: float | None = None
@@ -122,6 +123,7 @@ def standing_of(state: RunState) -> Standing:
         done=totals.ended,
         active=totals.active,
         errors=totals.error,
+        declined=totals.declined,
         scored=totals.scored,
         reward=state.reward_mean,
         reward_error=state.reward_error,

@@ -45,7 +45,7 @@ def print_runs(roots: Sequence[Path], *, as_json: bool) -> int:
         say("no runs yet; `vf-tui demo` makes one")
         return OK
     rows: list[tuple[str, ...]] = [
-        ("RUN", "STATUS", "DONE", "ACTIVE", "REWARD", "ERRORS", "UNCONFIRMED", "AGE", "NAME")
+        ("RUN", "STATUS", "DONE", "ACTIVE", "REWARD", "ERRORS", "DECLINED", "UNCONFIRMED", "AGE", "NAME")
     ]
     rows += [_run_row(run) for run in runs]
     for line in table(rows):
@@ -78,7 +78,7 @@ def _run_row(run: RunSummary) -> tuple[str, ...]:
     unconfirmed = str(run.unconfirmed) if run.unconfirmed or not run.live else ""
     return (
         one_line(run.id, limit=8), status, total, str(at.active) if run.live else "", reward,
-        str(at.errors) if at.errors else "", unconfirmed, age, one_line(run.name, limit=80),
+        str(at.errors or ""), str(at.declined or ""), unconfirmed, age, one_line(run.name, limit=80),
     )  # fmt: skip
 
 
@@ -114,6 +114,7 @@ def summary_facts(run: RunSummary) -> dict[str, Any]:
         "done": at.done,
         "active": at.active,
         "errors": at.errors,
+        "declined": at.declined,
         "scored": at.scored,
         "reward": at.reward,
         "reward_error": at.reward_error,

@@ -233,11 +233,18 @@ def header(
     facts = [_reward(state), _money(state)] if height > 2 else [*third[:1], _reward(state)]
     right = [*_join(facts, cells * 3 // 5), (" ", "")]
     time_left = eta_words(state, now)
+    # The bar gives way to the counts, down to half of what it should have.
+    room, counts = cells - len(time_left) - 5, _counts(state)
     bar_cells = max(10, min(cells * 2 // 5, 60))
-    counts = _join(_counts(state), cells - bar_cells - len(time_left) - 5, "  ")
+    need = sum(line_width(count) + 2 for count in counts)
+    bar_cells = max(bar_cells // 2, min(bar_cells, room - need))
     out = [
         split(_title(state, now, cells - line_width(right) - 1), right, cells),
-        split([(" ", ""), *bar(state, bar_cells), ("  ", ""), *counts], [(f"{time_left} ", "dim")], cells),
+        split(
+            [(" ", ""), *bar(state, bar_cells), ("  ", ""), *_join(counts, room - bar_cells, "  ")],
+            [(f"{time_left} ", "dim")],
+            cells,
+        ),
     ]
     if height > 2:
         out.append(clip([(" ", ""), *_join(third, cells - 2)], cells))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import lru_cache
 
+from vf_core.runs.engine_file import Standing
 from vf_core.runs.find import RunSummary
 from vf_tui import glyphs
 from vf_tui.render import timefmt
@@ -19,14 +20,15 @@ STATUS_STYLES = {
 
 # Column: width. In the order of the line.
 _WIDTHS = {
-    "status": 9, "id": 8, "done": 9, "active": 6, "reward": 13, "failed": 6, "tokens": 6, "cost": 7,
+    "status": 9, "id": 8, "done": 9, "active": 6, "reward": 13, "failed": 6, "declined": 8, "tokens": 6, "cost": 7,
     "left": 11, "unconfirmed": 11, "started": 12,
 }  # fmt: skip
 # What is shown first when there is room for little.
 _RANK = (
     "status", "done", "started", "reward", "id", "unconfirmed", "failed", "active", "tokens", "left", "cost",
+    "declined",
 )  # fmt: skip
-_RIGHT = frozenset({"done", "active", "failed", "tokens", "cost", "started"})
+_RIGHT = frozenset({"done", "active", "failed", "declined", "tokens", "cost", "started"})
 _TITLES = {"left": "time left"}
 NAME, NAME_AT_LEAST = 30, 14
 """Cells for the name: what it should have, and what is left to it for the two foremost columns."""
@@ -85,6 +87,8 @@ def _cell(run: RunSummary, name: str, now: float) -> tuple[str, str]:  # noqa: P
             return reward(run), "text"
         case "failed":
             return _share(s.errors, s.done), "error" if s.errors else "faint"
+        case "declined":
+            return str(s.declined or ""), "warn"
         case "tokens":
             return timefmt.count(s.prompt_tokens + s.completion_tokens or None), "dim"
         case "cost":
@@ -111,6 +115,12 @@ def reward(run: RunSummary) -> str:
         return ""
     tail = f" {glyphs.current().pm} {s.reward_error:.3f}" if s.reward_error is not None else ""
     return f"{s.reward:.3f}{tail}"
+
+
+def _counts(s: Standing) -> str:
+    """`12 of 40 done, 4 active, 1 failed, 1 declined`: those that declined are no failures."""
+    declined = f", {s.declined} declined" if s.declined else ""
+    return f"{s.done} of {s.total} done, {s.active} active, {s.errors} failed{declined}"
 
 
 def _share(n: int, of: int) -> str:
@@ -150,7 +160,7 @@ def run_sections(run: RunSummary, now: float) -> list[Section]:
     ]
     if run.known:
         rows += [
-            ("rollouts", f"{s.done} of {s.total} done, {s.active} active, {s.errors} failed"),
+            ("rollouts", _counts(s)),
             ("reward", f"{reward(run) or 'none yet'} ({s.scored} scored)"),
             ("tokens", f"{timefmt.count(s.prompt_tokens)} in, {timefmt.count(s.completion_tokens)} out"),
             ("unconfirmed", _unconfirmed(run)),
