@@ -58,6 +58,16 @@ class Call:
         if self.connection is not None:
             self.connection.abort()
 
+    def pause(self) -> None:
+        """Read no more of the answer until `resume`."""
+        if not self.done and self.connection is not None:
+            self.connection.pause()
+
+    def resume(self) -> None:
+        """Read on."""
+        if not self.done and self.connection is not None:
+            self.connection.resume()
+
     def leave(self) -> None:
         """The listener has heard enough: let the exchange end by itself, soon, and keep the connection."""
         if self.done:
@@ -73,6 +83,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, pool: Upstream) -> None:
         self._pool = pool
         self._transport: asyncio.Transport | None = None
+        self._paused = False
         self._parser = httptools.HttpResponseParser(self)
         self._call: Call | None = None
         self.idle_since = 0.0
@@ -105,6 +116,18 @@ class Connection(asyncio.Protocol):
         payload, call.payload = call.payload, b""
         if self._transport is not None:
             self._transport.write(payload)
+
+    def pause(self) -> None:
+        """Read no more for now."""
+        if self._transport is not None and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._transport is not None and self._paused:
+            self._paused = False
+            self._transport.resume_reading()
 
     def abort(self) -> None:
         """Close at once, whatever is going on."""
@@ -188,7 +211,7 @@ class Connection(asyncio.Protocol):
 
     def _decode(self, encoding: bytes) -> None:
         """Prepare for an encoding that was not asked for."""
-        if encoding in _ENCODINGS:
+        if encoding in _ENCODINGS and not self._pool.exact:
             self._decoder = zlib.decompressobj(zlib.MAX_WBITS | 32)
         elif encoding not in {b"", b"identity"}:
             self._unreadable = encoding.decode("latin-1")
@@ -244,7 +267,7 @@ class Connection(asyncio.Protocol):
                 self.fail(f"its answer could not be decompressed: {e}")
                 return None
         self._decoded += len(data)
-        if self._decoded > ANSWER_LIMIT:
+        if self._decoded > ANSWER_LIMIT and not self._pool.exact:
             self.fail(f"its answer is larger than {ANSWER_LIMIT >> 20} MiB")
             return None
         return data
@@ -253,6 +276,8 @@ class Connection(asyncio.Protocol):
         self._call = None
         call.connection = None
         was_done, call.done = call.done, True
+        if self._paused:
+            self.resume()
         if self._until_eof or not self._keep:
             self.close()
         self._pool.free(self)

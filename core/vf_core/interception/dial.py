@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -41,15 +42,17 @@ class Proxy:
 class Target:
     """Where `base_url` leads: scheme, host, port, path and the proxy on the way (None: direct).
 
-    Raises `ConfigError` for a URL or a proxy that can't be used.
+    `key` is the config's table that it stands in; `exact` keeps a slash at the path's end. Raises `ConfigError` for a
+    URL or a proxy that can't be used.
     """
 
-    def __init__(self, base_url: str) -> None:
-        url = _split(base_url, "client.base_url")
+    def __init__(self, base_url: str, *, key: str = "client", exact: bool = False) -> None:
+        self.key = f"{key}.base_url" if key == "client" else f"{key}.url"
+        url = _split(base_url, self.key)
         self.tls = url.scheme == "https"
         self.host = url.hostname or ""
         self.port = url.port or _PORTS[url.scheme]
-        self.path = url.path.rstrip("/")
+        self.path = (url.path or "/") if exact else url.path.rstrip("/")
         self.query = url.query
         self.authorization = _basic(_login(url))
         name = f"[{self.host}]" if ":" in self.host else self.host
@@ -57,19 +60,10 @@ class Target:
         self.connect_authority = f"{name}:{self.port}"
         self.proxy = _proxy_for(url.scheme, self.host, self.port)
 
-    @cached_property
+    @property
     def tls_context(self) -> ssl.SSLContext:
         """The system's trust store (`SSL_CERT_FILE` and `SSL_CERT_DIR` honoured), certifi's where there is none."""
-        context = ssl.create_default_context()
-        if not context.get_ca_certs():
-            try:
-                import certifi
-            except ImportError:
-                pass
-            else:
-                context.load_verify_locations(certifi.where())
-        context.set_alpn_protocols(["http/1.1"])
-        return context
+        return _tls_context(os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", ""))
 
     def request_target(self, path: str) -> str:
         """The request line's target for `path` under the base URL."""
@@ -77,6 +71,21 @@ class Target:
         if self.proxy is not None and not self.tls:
             return f"http://{self.authority}{target}"
         return target
+
+
+@lru_cache(maxsize=4)
+def _tls_context(cert_file: str, cert_dir: str) -> ssl.SSLContext:
+    """One for all targets: reading a trust store takes tens of milliseconds. OpenSSL reads both names itself."""
+    context = ssl.create_default_context()
+    if not context.get_ca_certs():
+        try:
+            import certifi
+        except ImportError:
+            pass
+        else:
+            context.load_verify_locations(certifi.where())
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 def _split(url: str, what: str) -> SplitResult:
@@ -126,14 +135,14 @@ async def dial(target: Target, factory: Callable[[], P], timeout: float = CONNEC
         raise ProviderError(
             f"could not connect to {where} within {timeout:g} s",
             status_code=504,
-            hint="check client.base_url and the network",
+            hint=f"check {target.key} and the network",
             unreachable=True,
         ) from None
     except OSError as e:
         raise ProviderError(
             f"could not connect to {where}: {_reason(e)}",
             status_code=503,
-            hint="check client.base_url and the network",
+            hint=f"check {target.key} and the network",
             unreachable=True,
         ) from None
     _keep_alive(transport)

@@ -22,12 +22,14 @@ FINAL = -32060
 PASSING = -32061
 """The code of one that may pass."""
 
-_WHOLE = 1024 * 1024
+WHOLE = 1024 * 1024
+"""Bytes up to which a message is read whole."""
 _PEEK = 4096
 _TOOLS_KEPT = 500
 JSON: Headers = ((b"content-type", b"application/json"),)
 _ID = re.compile(rb'"id"\s*:\s*(-?\d+|"(?:[^"\\]|\\.){0,200}")')
 _METHOD = re.compile(rb'(?<!\\)"method"\s*:\s*"([A-Za-z0-9_/$.-]{1,100})"')
+_RESULT = re.compile(rb'(?<!\\)"(?:result|error)"\s*:\s*\{')
 _NAME = re.compile(rb'(?<!\\)"name"\s*:\s*"([^"\\]{1,200})"')
 _IS_ERROR = re.compile(rb'(?<!\\)"isError"\s*:\s*true')
 
@@ -56,7 +58,7 @@ class Message:
 
 def read(data: bytes) -> list[Message]:
     """The messages of a body or of an event's data; none where it can't be read."""
-    if len(data) > _WHOLE:
+    if len(data) > WHOLE:
         return [_peek(data)]
     try:
         found = loads(data)
@@ -94,7 +96,9 @@ def _message(raw: dict[str, Any]) -> Message:
 def _peek(data: bytes) -> Message:
     """What the ends of a large message say. What it holds may say the same: it is only believed where it is named."""
     head, tail = data[:_PEEK], data[-_PEEK:]
-    method = _METHOD.search(head) or _METHOD.search(tail)
+    method, result = _METHOD.search(head) or _METHOD.search(tail), _RESULT.search(head)
+    if result is not None and _METHOD.search(head[: result.start()]) is None:
+        method = None
     # Some write the id first, some last.
     ids = [*_ID.findall(head[:200]), *_ID.findall(tail[-200:])]
     ident = json.loads(ids[-1]) if ids else None

@@ -41,6 +41,12 @@ class Hold:
         self.size += size
         return True
 
+    def move(self, size: int, other: Hold) -> None:
+        """Let `other`, a hold on the same room, pay for `size` bytes of this one."""
+        size = min(size, self.size)
+        self.size -= size
+        other.size += size
+
     def release(self) -> None:
         """Give all of it back. Idempotent."""
         size, self.size = self.size, 0

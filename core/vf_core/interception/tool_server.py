@@ -11,9 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from vf_core.events.types import NAME_LIMIT, ToolsServed
 from vf_core.interception.mcp_messages import MESSAGE_LIMIT, ToolRefusal
+from vf_core.interception.relay import Relay
 from vf_core.interception.room import Hold, Room
+from vf_core.interception.upstream import Upstream
 from vf_core.interception.wire import Request, Responder
+from vf_core.text import bound
 
 if TYPE_CHECKING:
     from vf_core.interception.session import Session
@@ -21,8 +25,11 @@ if TYPE_CHECKING:
 TOOLS = "/tools/"
 """What the paths of all doors begin with: `/tools/<secret>/<key>/mcp`."""
 CHANNEL = "x-vf-channel"
-"""The header by which a shared server of ours learns, with each request, whose call it is: the secret of the rollout's
-channel."""
+"""The header by which a shared server of ours learns, with each request, whose call it is: the channel's secret."""
+_REQUESTS = 64
+"""How many requests to one server a rollout may have under way."""
+_CONNECT_SECONDS = 5.0
+_TOOLS_KEPT = 500
 _METHODS = (b"POST", b"GET", b"DELETE")
 _ALLOWED = b", ".join(_METHODS)
 
@@ -50,10 +57,67 @@ class ToolDoor:
         self.session = session
         self.server = server
         self.key = key
+        headers = dict(server.headers)
+        if server.own and server.shared:
+            headers[CHANNEL] = session.channel_secret
+        self.upstream = Upstream(
+            server.url,
+            headers=headers,
+            max_connections=_REQUESTS,
+            connect_timeout=_CONNECT_SECONDS,
+            key=f"tools.{server.name or key}",
+            exact=True,
+        )
+        self._relays: set[Relay] = set()
+        self._tools: tuple[str, ...] = ()
+        self._closed = False
 
     def handle(self, request: Request, responder: Responder) -> None:
         """Carry an admitted request to the server. Raises `Refusal`."""
-        raise ToolRefusal(503, "not yet")
+        if self._closed:
+            raise ToolRefusal(401, "unknown or expired address")
+        if len(self._relays) >= _REQUESTS:
+            raise ToolRefusal(429, f"{_REQUESTS} requests to tool server {self.label} are under way")
+        relay = Relay(self, request, responder)
+        self._relays.add(relay)
+        relay.start()
+
+    @property
+    def under_way(self) -> int:
+        """Requests that wait for their answers."""
+        return len(self._relays)
+
+    def ended(self, relay: Relay) -> None:
+        """`relay` is over (its own call)."""
+        self._relays.discard(relay)
+
+    def listed(self, tools: tuple[str, ...], *, more: bool) -> None:
+        """The server told its tools, or `more` of them; say so where that is news."""
+        names = tuple(bound(name, NAME_LIMIT) for name in tools)
+        if more:
+            names = tuple(dict.fromkeys((*self._tools, *names)))[:_TOOLS_KEPT]
+        if names == self._tools:
+            return
+        self._tools = names
+        server, session = self.server, self.session
+        session.tools.served(server.name, names)
+        session.emit(
+            ToolsServed(
+                rollout=session.rollout,
+                attempt=session.attempt,
+                server=server.name,
+                tools=names,
+                place=server.place,
+                shared=server.shared,
+            )
+        )
+
+    def close(self) -> None:
+        """End what is under way, here and at the server."""
+        self._closed = True
+        for relay in tuple(self._relays):
+            relay.cancel()
+        self.upstream.close()
 
     @property
     def label(self) -> str:
@@ -78,6 +142,11 @@ class ToolDoors:
         self._doors[key] = ToolDoor(self._session, server, key)
         return key
 
+    @property
+    def under_way(self) -> int:
+        """Requests that wait for their answers."""
+        return sum(door.under_way for door in self._doors.values())
+
     def admit(self, path: str, request: Request) -> ToolDoor:
         """The door that `path`, `<key>/mcp`, leads to. Raises `Refusal`."""
         key, _, end = path.partition("/")
@@ -94,4 +163,6 @@ class ToolDoors:
 
     def close(self) -> None:
         """Close all doors."""
-        self._doors.clear()
+        doors, self._doors = self._doors, {}
+        for door in doors.values():
+            door.close()

@@ -50,7 +50,9 @@ class Upstream:
 
     Requests are sent once: what to do about a failure is the harness's to decide. Connecting is bounded to
     `connect_timeout` seconds, an answer only by what the caller does about it. At most `max_connections` sockets are
-    open; more requests wait in order. Raises `ConfigError` for an unusable URL, proxy or header.
+    open; more requests wait in order. `key` is where the config says all this. `exact`: requests go to `base_url` as
+    it stands, slash at its end included, and their answers, of any length, must not be encoded. Raises `ConfigError`
+    for an unusable URL, proxy or header.
     """
 
     def __init__(
@@ -61,9 +63,12 @@ class Upstream:
         *,
         max_connections: int = MAX_CONNECTIONS,
         connect_timeout: float = CONNECT_TIMEOUT,
+        key: str = "client",
+        exact: bool = False,
     ) -> None:
-        self._target = Target(base_url)
-        own = _checked(headers or {})
+        self._target = Target(base_url, key=key, exact=exact)
+        self.exact = exact
+        own = _checked(headers or {}, key)
         api_key = (api_key or "").strip()
         if any(c in api_key for c in "\r\n\0"):
             raise ConfigError("the API key has a line break in it", key="client.api_key_var")
@@ -104,13 +109,29 @@ class Upstream:
         `headers` are the harness's own (names in lower case): those that belong to its connection to us, its secret
         among them, are left out, and those set here win.
         """
-        call = Call(listener, b"".join(self._request(path, headers, body)))
+        return self.send(b"POST", path, headers, body, listener)
+
+    def send(
+        self,
+        method: bytes,
+        path: str,
+        headers: Sequence[tuple[bytes, bytes]],
+        body: bytes,
+        listener: Listener,
+    ) -> Call:
+        """As `post`, by any method."""
+        call = Call(listener, b"".join(self._request(method, path, headers, body)))
         if self._closed:
             error = self.failure("the run is over", 503)
             asyncio.get_running_loop().call_soon(self._refuse, call, error)
         else:
             self._place(call)
         return call
+
+    @property
+    def address(self) -> str:
+        """Host and port, as failures name them."""
+        return self._target.connect_authority
 
     def redact(self, text: str) -> str:
         """`text` with every secret of this provider masked."""
@@ -134,7 +155,7 @@ class Upstream:
             unreachable=unreachable,
         )
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Close every connection; calls that are still going fail."""
         self._closed = True
         if self._sweep is not None:
@@ -145,13 +166,19 @@ class Upstream:
             connection.fail("the run is over")
         while self._waiting:
             self._refuse(self._waiting.popleft(), self.failure("the run is over", 503))
+
+    async def aclose(self) -> None:
+        """Close it, and wait until all is closed."""
+        self.close()
         await asyncio.gather(*self._dials, return_exceptions=True)
         # A transport closes in the loop's next turns.
         for _ in range(3):
             await asyncio.sleep(0)
 
-    def _request(self, path: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Iterable[bytes]:
-        yield b"POST %b HTTP/1.1\r\n" % self._target.request_target(path).encode()
+    def _request(
+        self, method: bytes, path: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
+    ) -> Iterable[bytes]:
+        yield b"%b %b HTTP/1.1\r\n" % (method, self._target.request_target(path).encode())
         dropped = self._dropped
         for name, value in headers:
             if name == b"connection":
@@ -249,15 +276,15 @@ class Upstream:
         self._sweep = loop.call_later(_IDLE_SECONDS, self._close_stale) if self._idle else None
 
 
-def _checked(headers: Mapping[str, str]) -> dict[str, str]:
+def _checked(headers: Mapping[str, str], key: str) -> dict[str, str]:
     """`headers` with names in lower case. Raises `ConfigError` for what can't stand in a request."""
     out: dict[str, str] = {}
     for name, value in headers.items():
         text = str(value)
         if not _TOKEN.fullmatch(name) or any(c in text for c in "\r\n\0"):
-            raise ConfigError("not a header's name and value", key=f"client.headers.{name}")
+            raise ConfigError("not a header's name and value", key=f"{key}.headers.{name}")
         if name.lower() in {"host", "content-length", "transfer-encoding", "connection"}:
-            raise ConfigError("this header is set by the client itself", key=f"client.headers.{name}")
+            raise ConfigError("this header is set by the client itself", key=f"{key}.headers.{name}")
         out[name.lower()] = text
     return out
 

@@ -95,10 +95,11 @@ class Responder:
     `on_gone` is called when the client went away before the answer was over.
     """
 
-    __slots__ = ("_chunked", "_connection", "_keep", "on_gone", "started")
+    __slots__ = ("_chunked", "_connection", "_keep", "_wire", "on_gone", "started")
 
     def __init__(self, connection: ServerConnection, *, keep: bool, chunked: bool) -> None:
         self._connection: ServerConnection | None = connection
+        self._wire = connection
         self._keep = keep
         self._chunked = chunked
         self.started = False
@@ -108,6 +109,15 @@ class Responder:
     def over(self) -> bool:
         """Nothing more can be sent."""
         return self._connection is None
+
+    @property
+    def flooded(self) -> bool:
+        """The client reads more slowly than it is written to."""
+        return self._wire.flooded
+
+    def when_drained(self, callback: Callable[[], None]) -> None:
+        """Call back once what was written is on its way or lost: now, if the client keeps up."""
+        self._wire.when_drained(callback)
 
     def respond(self, status: int, headers: Headers, body: bytes) -> None:
         """Answer with a whole body."""
@@ -209,6 +219,8 @@ class ServerConnection(asyncio.Protocol):
         self._current: Responder | None = None
         self._discarding = False
         self._stranger = True
+        self._drained: list[Callable[[], None]] = []
+        self.flooded = False
         self._begin()
 
     def _begin(self) -> None:
@@ -249,14 +261,31 @@ class ServerConnection(asyncio.Protocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
 
+    def when_drained(self, callback: Callable[[], None]) -> None:
+        """See `Responder`."""
+        if self.flooded:
+            self._drained.append(callback)
+        else:
+            callback()
+
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._registry.opened(self)
 
+    def pause_writing(self) -> None:
+        self.flooded = True
+
+    def resume_writing(self) -> None:
+        self.flooded = False
+        drained, self._drained = self._drained, []
+        for callback in drained:
+            callback()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.resume_writing()
         self._registry.closed(self)
         for request in (self._request, *(request for request, _, _ in self._ready)):
             if request.hold is not None:

@@ -20,8 +20,9 @@ MCP_ATTEMPTS = 6
 MCP_FIRST_DELAY = 0.5
 MCP_LONGEST_DELAY = 30.0
 _EVENT_LIMIT = 256 * 1024 * 1024
-# Answers that another try would only bring again: unknown method, bad parameters.
-_FINAL_CODES = (-32601, -32602)
+# Answers that another try would only bring again: unknown method, bad parameters; the last is what the interception
+# server says of a server that is gone, or silent, and of a message that is too large.
+_FINAL_CODES = (-32601, -32602, -32060)
 _FINAL_STATUS = (401, 403, 405, 406, 415)
 
 
