@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from vf_core.engine.judge_checks import make_panel
 from vf_core.errors import ConfigError, VfError
 from vf_core.eval_config import EvalConfig
 from vf_core.harnesses.base import Harness
@@ -54,6 +55,7 @@ def make_plan(config: EvalConfig) -> Plan:
         raise ConfigError(f"taskset {env.taskset.id!r} has no tasks", key="env.taskset")
     for task in tasks:
         _check(task, harness, config)
+    panel = make_panel(tasks, config)
     specs = [
         RolloutSpec(
             id=f"{position:04d}-{sample}",
@@ -61,6 +63,7 @@ def make_plan(config: EvalConfig) -> Plan:
             position=position,
             sample=sample,
             name=one_line(task.data.name or "", limit=_NAME_LIMIT) or f"task {task.data.idx}",
+            panel=panel,
         )
         for position, task in enumerate(tasks)
         for sample in range(config.num_rollouts)

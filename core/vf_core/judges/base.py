@@ -190,10 +190,6 @@ class Judge(Generic[ParsedT, ConfigT]):
             raise JudgeError(f"{name}: no {schema.__name__} in {answer.text[:SHOWN]!r}{cut}") from e
 
 
-# Called with what it asks for by name: a subclass may leave out any of these.
-Judge.score.by_name = ("task", "trace", "runtime")  # type: ignore[attr-defined]
-
-
 def endpoint(config: JudgeConfig, run: ClientConfig | None) -> calls.Endpoint:
     """Where a judge's calls go. The run's key and headers go to the run's own provider only."""
     if config.base_url is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,11 @@ from vf_core.harnesses.base import Harness
 from vf_core.runtimes.base import Runtime
 from vf_core.runtimes.lifecycle import Recorder
 from vf_core.tasks import Task
+from vf_core.tasks.judging import Panel
 
 if TYPE_CHECKING:
     from vf_core.interception import InterceptionServer
+    from vf_core.interception.tool_server import ToolServer
     from vf_core.runs.layout import RunDir
 
 TUNNEL = "the tunnel"
@@ -23,13 +25,15 @@ TUNNEL = "the tunnel"
 
 @dataclass(frozen=True, slots=True)
 class RolloutSpec:
-    """Sample number `sample` of the task at `position` of the run. `id` is unique in the run and safe as a path."""
+    """Sample number `sample` of the task at `position` of the run. `id` is unique in the run and safe as a path;
+    `panel` are the run's judges."""
 
     id: str
     task: Task[Any, Any, Any]
     position: int
     sample: int
     name: str
+    panel: Panel = field(default_factory=Panel)
 
 
 @dataclass(slots=True)
@@ -50,6 +54,8 @@ class RunContext:
     used: Callable[[str, str, str], None] = lambda rollout, provider, why: None
     # Where programs were found to reach the interception server: account, image and address.
     reached: set[tuple[str, str, str]] = field(default_factory=set)
+    # Gives the tool servers that all rollouts share, started; None: there are none.
+    shared_tools: Callable[[], Awaitable[Sequence[ToolServer]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
