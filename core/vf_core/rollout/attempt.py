@@ -9,21 +9,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from vf_core.errors import HarnessError, RolloutError, SandboxError, TaskError, TunnelError, boundary
+from vf_core.errors import (
+    HarnessError,
+    RolloutError,
+    SandboxError,
+    TaskError,
+    ToolsetError,
+    TunnelError,
+    boundary,
+)
 from vf_core.events import types as ev
 from vf_core.harnesses.base import ExitMeaning, ModelContext, describe_exit
 from vf_core.rollout import harness_calls
 from vf_core.rollout.context import TUNNEL, Result, RolloutSpec, RunContext
 from vf_core.rollout.limits import program_seconds, stage_seconds
 from vf_core.rollout.reach import check_reach, endpoint, find_way
-from vf_core.rollout.sandboxes import make_sandbox
+from vf_core.rollout.sandboxes import make_sandbox, moved
 from vf_core.rollout.session import make_session
+from vf_core.rollout.tools import AttemptTools
 from vf_core.runtimes.base import ProgramResult, Runtime
 from vf_core.runtimes.lifecycle import State, Transition
+from vf_core.tasks.base import state_type
+from vf_core.tasks.judging import judged
 from vf_core.tasks.scoring import invoke, score
 from vf_core.trace.record import Trace, new_trace
 
@@ -60,7 +71,9 @@ class Attempt:
             harness=context.harness.config,
             run=context.run,
         )
+        self.trace.state = state_type(type(spec.task))()
         self.runtime: Runtime = make_sandbox(spec, number, context, self._observe)
+        self.tools = AttemptTools(spec, number, context, self.runtime)
         self.phase = ""
         self.stop_reason: str | None = None
         self.exit: ExitMeaning | None = None
@@ -99,15 +112,23 @@ class Attempt:
             self._stopping = asyncio.create_task(self._stop())
         await asyncio.shield(self._stopping)
 
+    @property
+    def runtimes(self) -> list[Runtime]:
+        """Its sandboxes: the agent's, then those of its tool servers."""
+        return [self.runtime, *self.tools.runtimes]
+
     async def teardown(self, *, confirm: bool) -> bool:
-        """Stop the sandbox, and with `confirm` wait for proof. True when its state asks for nothing more."""
-        if self.runtime.state is not State.NEW:
+        """Stop the sandboxes, and with `confirm` wait for proof. True when their state asks for nothing more."""
+        if any(runtime.state is not State.NEW for runtime in self.runtimes):
             self._enter("teardown")
+        return all(await asyncio.gather(*(self._end(runtime, confirm) for runtime in self.runtimes)))
+
+    async def _end(self, runtime: Runtime, confirm: bool) -> bool:
         try:
             if confirm:
-                await self.runtime.stop_confirmed()
+                await runtime.stop_confirmed()
             else:
-                await self.runtime.stop()
+                await runtime.stop()
         except SandboxError as e:
             self._emit(ev.ErrorRaised, kind=type(e).__name__, message=str(e)[: ev.MESSAGE_LIMIT])
             return False
@@ -174,20 +195,33 @@ class Attempt:
             async with boundary(TaskError, "task setup"):
                 await invoke(task.setup, available)
             await harness_calls.set_up(context.harness, runtime)
+            session = self._open_session()
+            async with boundary(ToolsetError, "tool servers"):
+                mcp_urls = await self.tools.start(session)
         async with self._phase("running", timing.generation):
-            await self._run_program()
+            await self._run_program(session, mcp_urls)
         async with (
             self._phase("finalize", timing.finalize, self._seconds("finalize"), TaskError),
             boundary(TaskError, "task finalize"),
         ):
             await invoke(task.finalize, available)
-        async with self._phase("scoring", timing.scoring, self._seconds("scoring"), TaskError):
-            await score(self.spec.task, context.harness, self.trace, runtime)
+        try:
+            async with self._phase("scoring", timing.scoring, self._seconds("scoring"), TaskError):
+                await score(self.spec.task, context.harness, self.trace, runtime, self.spec.panel)
+        except BaseException:
+            if judged(self.trace):  # what judges used is paid for, verdict or not
+                self._scored()
+            raise
+        self._scored()
+
+    def _scored(self) -> None:
+        trace = self.trace
         self._emit(
             ev.Scored,
-            reward=self.trace.score,
-            rewards=dict(self.trace.rewards),
-            metrics=dict(self.trace.metrics),
+            reward=trace.score,
+            rewards=dict(trace.rewards),
+            metrics=dict(trace.metrics),
+            judged=judged(trace),
         )
 
     async def _boot(self) -> None:
@@ -229,11 +263,14 @@ class Attempt:
     def _seconds(self, stage: str) -> float | None:
         return stage_seconds(self.context.config.env.agent.timeout, self.spec.task.data, stage)
 
-    async def _run_program(self) -> None:
+    def _open_session(self) -> Session:
+        session = self._session = make_session(self.spec, self.number, self.trace, self.runtime, self.context)
+        self.context.server.register(session)
+        return session
+
+    async def _run_program(self, session: Session, mcp_urls: Mapping[str, str]) -> None:
         context = self.context
         harness = context.harness
-        session = self._session = make_session(self.spec, self.number, self.trace, self.runtime, context)
-        secret = context.server.register(session)
         live_since = self.trace.timing.boot.end or time.time()
         seconds = program_seconds(self._seconds("rollout"), self.runtime.config.lifetime, live_since)
         self._emit(ev.ProgramStarted, program=harness.config.id)
@@ -247,8 +284,8 @@ class Attempt:
                     self.trace,
                     self.runtime,
                     endpoint(self.runtime, context),
-                    secret,
-                    {},
+                    session.secret,
+                    mcp_urls,
                     self._sink(output),
                 )
             meaning = await self._meaning(result.exit_code, started)
@@ -359,19 +396,4 @@ class Attempt:
             self._lifecycle.append(
                 {k: v for k, v in (("state", state), ("t", move.t), ("proof", move.proof)) if v}
             )
-        config = self.runtime.config
-        ends = move.t + config.lifetime if config.lifetime and move.state is State.LIVE else None
-        self.context.publish(
-            ev.RuntimeChanged(
-                rollout=self.spec.id,
-                attempt=self.number,
-                sandbox=move.sandbox,
-                kind=move.kind,
-                state=move.state.value,
-                id=move.id,
-                proof=move.proof,
-                detail=move.detail[: ev.MESSAGE_LIMIT],
-                image=str(getattr(config, "image", "")) if move.state is State.STARTING else "",
-                ends=ends,
-            )
-        )
+        self.context.publish(moved(move, self.runtime.config, self.spec.id, self.number))

@@ -2,20 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from vf_core.events import types as ev
 from vf_core.rollout.context import RolloutSpec, RunContext
 from vf_core.runtimes import make_runtime
-from vf_core.runtimes.base import Runtime
-from vf_core.runtimes.lifecycle import Observer
+from vf_core.runtimes.base import Runtime, RuntimeConfig
+from vf_core.runtimes.lifecycle import Observer, State, Transition
 
 
 def make_sandbox(spec: RolloutSpec, number: int, context: RunContext, observer: Observer) -> Runtime:
     """The sandbox of attempt `number`, not started; it is in the ledger before it is asked for."""
     box = context.config.env.agent.runtime.for_task(spec.task.data)
-    labels = {**context.labels, "rollout": spec.id, "attempt": str(number)}
+    name = f"vf-{context.run[:8]}-{spec.id}-a{number}"
+    return make_box(box, name, context, observer, rollout=spec.id, number=number)
+
+
+def make_box(
+    box: RuntimeConfig,
+    name: str,
+    context: RunContext,
+    observer: Observer,
+    *,
+    rollout: str = "",
+    number: int = 0,
+    more: Mapping[str, str] | None = None,
+) -> Runtime:
+    """A sandbox of an attempt of `rollout` (empty: of the whole run), not started; `more` are further labels."""
+    labels = {**context.labels, **(more or {})}
+    if rollout:
+        labels.update(rollout=rollout, attempt=str(number))
     if box.lifetime is not None:
         labels["lifetime"] = str(int(box.lifetime))
-    name = f"vf-{context.run[:8]}-{spec.id}-a{number}"
     runtime = make_runtime(box, name=name, labels=labels, observer=observer)
     if context.recorder is not None:
-        runtime.recorder = context.recorder(runtime, spec.id, number)
+        runtime.recorder = context.recorder(runtime, rollout, number)
     return runtime
+
+
+def moved(
+    move: Transition, box: RuntimeConfig, rollout: str, number: int, serves: str = ""
+) -> ev.RuntimeChanged:
+    """The event that tells of a sandbox's move."""
+    return ev.RuntimeChanged(
+        rollout=rollout,
+        attempt=number,
+        sandbox=move.sandbox,
+        kind=move.kind,
+        state=move.state.value,
+        id=move.id,
+        proof=move.proof,
+        detail=move.detail[: ev.MESSAGE_LIMIT],
+        image=str(getattr(box, "image", "")) if move.state is State.STARTING else "",
+        ends=move.t + box.lifetime if box.lifetime and move.state is State.LIVE else None,
+        serves=serves,
+    )

@@ -17,7 +17,7 @@ from contextvars import copy_context
 from typing import Any
 
 from vf_core.tasks.toolset import NoState, Toolset, call_state, tool_names, toolset_state
-from vf_core.tools.channel import SECRET_HEADER, URL_HEADER, Caller, Channel, ChannelError, caller
+from vf_core.tools.channel import SECRET_HEADER, Caller, Channel, ChannelError, caller
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +32,11 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-def make_app(toolset: Toolset[Any, Any], token: str, channel: Channel, own: Caller | None) -> App:
-    """The application. `own` is the rollout that all calls are of; None: each request says whose it is.
+def make_app(
+    toolset: Toolset[Any, Any], token: str, channel: Channel, own: Caller | None = None, states: str = ""
+) -> App:
+    """The application. `own` is the rollout that all calls are of; without it each request says whose it is, and the
+    state is at `states`.
 
     Raises what the SDK raises for a tool whose signature cannot be told to a model.
     """
@@ -41,7 +44,7 @@ def make_app(toolset: Toolset[Any, Any], token: str, channel: Channel, own: Call
     from mcp.server.transport_security import TransportSecuritySettings
 
     async def of_rollout(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
-        mark = caller.set(own or _said(ctx.request))
+        mark = caller.set(own or _said(ctx.request, states))
         try:
             return await call_next(ctx)
         finally:
@@ -63,12 +66,10 @@ def make_app(toolset: Toolset[Any, Any], token: str, channel: Channel, own: Call
     return guarded(app, token)
 
 
-def _said(request: Any) -> Caller | None:
+def _said(request: Any, states: str) -> Caller | None:
     """Whose a request says that it is."""
-    if request is None:
-        return None
-    url, secret = request.headers.get(URL_HEADER), request.headers.get(SECRET_HEADER)
-    return Caller(url, secret) if url and secret else None
+    secret = request.headers.get(SECRET_HEADER) if request is not None and states else None
+    return Caller(states, secret) if secret else None
 
 
 def guarded(app: App, token: str) -> App:

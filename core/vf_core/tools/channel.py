@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 TIMEOUT = 30.0
 TRIES = 5
-URL_HEADER = "x-vf-channel-url"
-SECRET_HEADER = "x-vf-channel-secret"  # noqa: S105 - a name
-"""By these a server that rollouts share learns, with each request, whose it is."""
+SECRET_HEADER = "x-vf-channel"  # noqa: S105 - a name
+"""By this a server that rollouts share learns, with each request, whose it is: the secret of that one's channel."""
 
 
 class ChannelError(Exception):

@@ -56,13 +56,13 @@ async def start(
     toolset: Toolset[Any, Any],
     runtime: Runtime,
     *,
-    shared: bool = False,
     channel: tuple[str, str] = ("", ""),
     port: int = 0,
     token: str = "",
 ) -> Served:
-    """Start `toolset`'s program in a live sandbox and wait until it serves. `channel` is the address and the secret
-    of its rollout's state; `port` the one to listen on (0: any); `token` the one to ask for (empty: a new one).
+    """Start `toolset`'s program in a live sandbox and wait until it serves. `channel` is the address of the state,
+    and the secret of its rollout's (see `ServeSpec`); `port` the one to listen on (0: any); `token` the one to ask
+    for (empty: a new one).
 
     Raises `ToolsetError` with the end of the server's log, `SandboxError`.
     """
@@ -80,7 +80,6 @@ async def start(
         ready=f"{room}/ready.json",
         host=await _host(runtime, port),
         port=port,
-        shared=shared,
         channel=channel[0],
         channel_secret=channel[1],
         path=tuple(entry for entry in map(_absolute, sys.path) if entry) if here else (),

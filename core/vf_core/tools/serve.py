@@ -56,13 +56,13 @@ async def _serve(spec: ServeSpec) -> None:
     config = find(spec.config_cls).model_validate(spec.config)
     toolset = find(spec.cls)(config)
     channel = Channel()
-    own = Caller(spec.channel, spec.channel_secret) if spec.channel else None
+    own = Caller(spec.channel, spec.channel_secret) if spec.channel_secret else None
     listener = _listen(spec)
     try:
         await _called(toolset.setup)
-        if own is not None and not spec.shared and not getattr(toolset.setup_task, "does_nothing", False):
+        if own is not None and not getattr(toolset.setup_task, "does_nothing", False):
             await _called(toolset.setup_task, await channel.task(own))
-        await _answer(spec, make_app(toolset, spec.token, channel, own), listener)
+        await _answer(spec, make_app(toolset, spec.token, channel, own, spec.channel), listener)
     finally:
         listener.close()
         with contextlib.suppress(Exception):

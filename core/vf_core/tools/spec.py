@@ -19,9 +19,10 @@ _PLACEMENT = frozenset({"runtime", "url", "headers", "colocated"})
 @dataclass(frozen=True, slots=True)
 class ServeSpec:
     """`cls` and `config_cls` are `module:name`. It listens on `host`, on `port` (0: a free one), and lets in whoever
-    brings `token`. `channel` is the address of its rollout's state, with `channel_secret`; both empty where it has
-    none, or learns them with each call. `ready` is the file in which it says where it listens. `path` is added to
-    Python's search path."""
+    brings `token`. `channel` is the address of the state, `channel_secret` what opens its rollout's: without that it
+    learns with each call whose it is, without both it has none. `ready` is the file in which it says where it
+    listens. `path` is added to Python's search path.
+    """
 
     cls: str
     config_cls: str
@@ -30,7 +31,6 @@ class ServeSpec:
     ready: str
     host: str = "127.0.0.1"
     port: int = 0
-    shared: bool = False
     channel: str = ""
     channel_secret: str = ""
     path: tuple[str, ...] = field(default=())

@@ -1,0 +1,197 @@
+"""The tool servers that all rollouts of a run share: started when a rollout first needs them, started again when they
+die, ended with the run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from vf_core.errors import RolloutError, SandboxError, ToolsetError
+from vf_core.events import types as ev
+from vf_core.rollout.context import RunContext
+from vf_core.rollout.sandboxes import make_box, moved
+from vf_core.rollout.tools import all_or_none, channel_root, external, port_of, serve
+from vf_core.runtimes.base import Runtime
+from vf_core.runtimes.lifecycle import State, Transition
+from vf_core.tasks.toolset import Toolset, needs_channel
+from vf_core.tools.launch import label
+
+if TYPE_CHECKING:
+    from vf_core.interception.tool_server import ToolServer
+
+log = logging.getLogger(__name__)
+
+RESTARTS = 3
+"""How often a run's servers are started anew, all together."""
+LOOK_SECONDS = 1.0
+_STATE_PATH = "/rollout/state"
+
+
+@dataclass(slots=True)
+class _Running:
+    """A server, and the sandbox that it is in; None: it is not ours to start."""
+
+    toolset: Toolset[Any, Any]
+    server: ToolServer
+    runtime: Runtime | None = None
+
+
+class SharedTools:
+    """Starts, watches and ends a run's shared servers. One for each engine."""
+
+    def __init__(self, toolsets: Sequence[Toolset[Any, Any]], context: RunContext) -> None:
+        self._toolsets = tuple(toolsets)
+        self._context = context
+        self._current: asyncio.Task[list[_Running]] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._runtimes: list[Runtime] = []
+        self._restarts = RESTARTS
+        self._given_up = ""
+
+    @property
+    def unsettled(self) -> list[Runtime]:
+        """Their sandboxes that are not proven gone."""
+        self._runtimes = [r for r in self._runtimes if r.state is not State.GONE]
+        return [r for r in self._runtimes if not r.state.settled]
+
+    async def servers(self) -> Sequence[ToolServer]:
+        """The servers, started if need be. All who ask meanwhile wait for the same start; one that failed is tried
+        anew by who asks next. Raises `ToolsetError`, `SandboxError`."""
+        if self._given_up:
+            raise ToolsetError(self._given_up)
+        if self._current is None:
+            self._current = asyncio.create_task(self._start_all(), name="shared tools")
+        current = self._current
+        try:
+            running = await asyncio.shield(current)
+        except asyncio.CancelledError:
+            me = asyncio.current_task()
+            if current.cancelled() and not (me is not None and me.cancelling()):
+                raise ToolsetError("the shared tool servers were ended while they started") from None
+            raise
+        except BaseException:
+            if self._current is current:
+                self._current = None
+            raise
+        if self._watching is None and self._current is current:
+            self._watching = asyncio.create_task(self._watch(running), name="shared tools' health")
+        return [one.server for one in running]
+
+    async def close(self) -> None:
+        """End them, with proof where that can be had. Who needs them from now on gets new ones. Idempotent."""
+        current, self._current = self._current, None
+        watching, self._watching = self._watching, None
+        for task in (watching, current):
+            if task is not None and not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+            elif task is not None and not task.cancelled():
+                task.exception()
+        await asyncio.gather(*(_confirm(runtime) for runtime in self.unsettled))
+
+    async def _start_all(self) -> list[_Running]:
+        return await all_or_none([self._start(k, one) for k, one in enumerate(self._toolsets, 1)])
+
+    async def _start(self, k: int, toolset: Toolset[Any, Any], before: _Running | None = None) -> _Running:
+        """Start one. In place of `before` it takes that one's port and token, so that who uses it goes on."""
+        if toolset.config.url is not None:
+            return _Running(toolset, external(toolset, shared=True))
+        runtime = self._box(k, toolset)
+        try:
+            await runtime.start()
+            states = ""
+            if needs_channel(type(toolset), shared=True):
+                states = await channel_root(runtime, self._context) + _STATE_PATH
+            port = port_of(runtime, 0)
+            token = ""
+            if before is not None:
+                token = before.server.headers["authorization"].partition(" ")[2]
+                port = port or urlsplit(before.server.url).port or 0
+            try:
+                server = await serve(
+                    toolset, runtime, shared=True, channel=(states, ""), port=port, token=token
+                )
+            except ToolsetError:
+                if before is None:
+                    raise
+                # Somebody else may have that port by now.
+                server = await serve(toolset, runtime, shared=True, channel=(states, ""), token=token)
+        except BaseException:
+            await asyncio.shield(_confirm(runtime))
+            raise
+        return _Running(toolset, server, runtime)
+
+    def _box(self, k: int, toolset: Toolset[Any, Any]) -> Runtime:
+        context, config = self._context, toolset.config.runtime
+        serves = toolset.server_name or type(toolset).__name__
+
+        def observe(move: Transition) -> None:
+            context.publish(moved(move, config, "", 0, serves))
+
+        name = f"vf-{context.run[:8]}-shared-{k}-{secrets.token_hex(3)}"
+        runtime = make_box(config, name, context, observe, more={"tools": f"shared-{k}"})
+        self._runtimes.append(runtime)
+        return runtime
+
+    # ------------------------------------------------------------------ their health
+
+    async def _watch(self, running: list[_Running]) -> None:
+        """Look after the servers until it is cancelled; one that died is started anew, as long as that is allowed."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for k, one in enumerate(running):
+                if one.runtime is None or await _answers(one.server.url):
+                    continue
+                if self._restarts <= 0:
+                    self._given_up = (
+                        f"shared {label(one.toolset)} died again; it was started {RESTARTS} more times"
+                    )
+                    self._say("error", self._given_up)
+                    return
+                self._restarts -= 1
+                await self._replace(k, running)
+
+    async def _replace(self, k: int, running: list[_Running]) -> None:
+        """Start the server at `k` anew. `running` is what rollouts are given: it is changed in place."""
+        dead = running[k]
+        what = label(dead.toolset)
+        self._say("warning", f"shared {what} died; starting it again ({self._restarts} more such starts)")
+        if dead.runtime is not None:
+            await _confirm(dead.runtime)
+        try:
+            running[k] = await self._start(k + 1, dead.toolset, dead)
+        except RolloutError as e:
+            self._say("error", f"shared {what} could not be started again: {e}")
+        except Exception as e:
+            log.exception("shared %s", what)
+            self._say("error", f"shared {what} could not be started again: {type(e).__name__}: {e}")
+
+    def _say(self, level: str, message: str) -> None:
+        self._context.publish(ev.Log(level=level, message=message[: ev.MESSAGE_LIMIT]))
+
+
+async def _confirm(runtime: Runtime) -> None:
+    # What stands in the way is in its state and its detail.
+    with contextlib.suppress(SandboxError):
+        await runtime.stop_confirmed()
+
+
+async def _answers(url: str) -> bool:
+    """Whether somebody listens there. Only a refusal says that nobody does."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        async with asyncio.timeout(10):
+            _, writer = await asyncio.open_connection(parts.hostname, port)
+    except ConnectionRefusedError:
+        return False
+    except (OSError, TimeoutError):
+        return True
+    writer.close()
+    return True

@@ -1,0 +1,166 @@
+"""The tool servers of a rollout's attempt: made with it, started before its program, ended with its sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from vf_core.errors import ToolsetError
+from vf_core.rollout.context import RolloutSpec, RunContext
+from vf_core.rollout.reach import check_reach, endpoint
+from vf_core.rollout.sandboxes import make_box, moved
+from vf_core.runtimes.base import Runtime
+from vf_core.runtimes.lifecycle import Transition
+from vf_core.tasks.toolset import Toolset, needs_channel
+
+if TYPE_CHECKING:
+    from vf_core.interception import Session
+    from vf_core.interception.tool_server import ToolServer
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A toolset and the sandbox that its server gets for itself; None: it runs in the rollout's, or elsewhere."""
+
+    toolset: Toolset[Any, Any]
+    runtime: Runtime | None = None
+
+
+class AttemptTools:
+    """The servers of one attempt, those that the run shares included. `runtimes` are whoever's who tears down."""
+
+    def __init__(self, spec: RolloutSpec, number: int, context: RunContext, agent: Runtime) -> None:
+        self._spec, self._number = spec, number
+        self._context = context
+        self._agent = agent
+        self._broken: Exception | None = None
+        self._placed: list[Placed] = []
+        try:
+            self._placed = [self._place(k, one) for k, one in enumerate(spec.task.tool_servers(), 1)]
+        except Exception as e:  # a task's own `server_config`
+            self._broken = e
+
+    @property
+    def runtimes(self) -> list[Runtime]:
+        """The sandboxes that servers have for themselves."""
+        return [placed.runtime for placed in self._placed if placed.runtime is not None]
+
+    async def start(self, session: Session) -> Mapping[str, str]:
+        """Start the servers, all at once; for each its prefix, and the address at which the agent's program reaches
+        it. Raises `ToolsetError`, `SandboxError`, `TunnelError`."""
+        if self._broken is not None:
+            raise ToolsetError(
+                f"its toolsets: {type(self._broken).__name__}: {self._broken}"
+            ) from self._broken
+        shared = self._context.shared_tools
+        work = [self._start(placed, k, session) for k, placed in enumerate(self._placed)]
+        servers: list[ToolServer] = [
+            *(await shared() if shared is not None else ()),
+            *(await all_or_none(work)),
+        ]
+        if not servers:
+            return {}
+        root = endpoint(self._agent, self._context).removesuffix("/v1")
+        return {server.name: root + session.add_tools(server) for server in servers}
+
+    def _place(self, k: int, toolset: Toolset[Any, Any]) -> Placed:
+        config = toolset.config
+        if config.url is not None or config.colocated:
+            return Placed(toolset)
+        spec, number = self._spec, self._number
+        name = f"vf-{self._context.run[:8]}-{spec.id}-a{number}-t{k}"
+
+        def observe(move: Transition) -> None:
+            serves = toolset.server_name or type(toolset).__name__
+            self._context.publish(moved(move, config.runtime, spec.id, number, serves))
+
+        labels = {"tools": str(k)}
+        box = make_box(
+            config.runtime, name, self._context, observe, rollout=spec.id, number=number, more=labels
+        )
+        return Placed(toolset, box)
+
+    async def _start(self, placed: Placed, k: int, session: Session) -> ToolServer:
+        toolset, runtime = placed.toolset, placed.runtime
+        if toolset.config.url is not None:
+            return external(toolset)
+        if runtime is not None:
+            await runtime.start()
+        else:
+            runtime = self._agent
+        channel = ("", "")
+        if needs_channel(type(toolset), shared=False):
+            root = await channel_root(runtime, self._context)
+            path, secret = session.channel
+            channel = (root + path, secret)
+        return await serve(toolset, runtime, port=port_of(runtime, self._rank(k)), channel=channel)
+
+    def _rank(self, k: int) -> int:
+        """The how-manieth it is of those that share its sandbox."""
+        mine = self._placed[k].runtime
+        return 0 if mine is not None else sum(1 for p in self._placed[:k] if p.toolset.config.colocated)
+
+
+async def serve(
+    toolset: Toolset[Any, Any],
+    runtime: Runtime,
+    *,
+    shared: bool = False,
+    channel: tuple[str, str] = ("", ""),
+    port: int = 0,
+    token: str = "",
+) -> ToolServer:
+    """Start a toolset's program in a live sandbox; the server as the relay knows it."""
+    from vf_core.interception.tool_server import ToolServer
+    from vf_core.tools import launch
+
+    served = await launch.start(toolset, runtime, channel=channel, port=port, token=token)
+    return ToolServer(
+        toolset.server_name,
+        served.url,
+        headers=served.headers,
+        place="host" if runtime.kind == "subprocess" else "sandbox",
+        shared=shared,
+    )
+
+
+def external(toolset: Toolset[Any, Any], *, shared: bool = False) -> ToolServer:
+    """A server that runs already."""
+    from vf_core.interception.tool_server import ToolServer
+
+    config = toolset.config
+    headers = {name: value.get_secret_value() for name, value in config.headers.items()}
+    return ToolServer(
+        toolset.server_name, config.url or "", headers=headers, place="external", shared=shared, own=False
+    )
+
+
+async def channel_root(runtime: Runtime, context: RunContext) -> str:
+    """The interception server's root, as a server in `runtime` reaches it. Raises when it does not."""
+    await check_reach(runtime, context)
+    return endpoint(runtime, context).removesuffix("/v1")
+
+
+def port_of(runtime: Runtime, rank: int) -> int:
+    """The port for a server in `runtime`, the one of this rank there (from 0): where the provider must know ports
+    beforehand, one of those that the config names. 0: any."""
+    ports: Sequence[int] = getattr(runtime.config, "expose_ports", ())
+    if runtime.is_local or not ports:
+        return 0
+    return ports[min(rank, len(ports) - 1)]
+
+
+async def all_or_none(work: Sequence[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:
+    """All results, in order. When one fails the others are cancelled and seen to end, and its error is raised."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
