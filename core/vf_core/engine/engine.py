@@ -15,6 +15,7 @@ from vf_core.engine.launching import Launching
 from vf_core.engine.plan import Plan
 from vf_core.engine.recording import Recording
 from vf_core.engine.results import Results, exit_code, is_unreachable
+from vf_core.engine.saved import Saved
 from vf_core.engine.scheduler import Scheduler
 from vf_core.errors import TunnelError, VfError
 from vf_core.events import types as ev
@@ -22,7 +23,7 @@ from vf_core.events.bus import Bus
 from vf_core.events.command import Reply
 from vf_core.events.state import RunState
 from vf_core.interception.reach import make_server
-from vf_core.rollout import Attempt, Result, RunContext
+from vf_core.rollout import Attempt, Result, RolloutSpec, RunContext
 from vf_core.rollout.context import TUNNEL
 from vf_core.runs.layout import RunDir
 from vf_core.sandboxes.ledger import Ledger
@@ -35,16 +36,22 @@ log = logging.getLogger(__name__)
 class Engine:
     """Runs a plan in a run directory. Make it, `run` it once on its loop, send it commands meanwhile.
 
-    After the last rollout it stays as long as somebody watches, so that rollouts can still be restarted.
+    After the last rollout it stays as long as somebody watches, so that rollouts can still be restarted. With what an
+    earlier engine `saved` (whose state `bus` goes on with) it runs what is owed.
     """
 
-    def __init__(self, plan: Plan, run_dir: RunDir, bus: Bus, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self, plan: Plan, run_dir: RunDir, bus: Bus, ledger: Ledger | None = None, saved: Saved | None = None
+    ) -> None:
         self.plan = plan
         self.run_dir = run_dir
         self.bus = bus
         self._ledger = ledger
         config = plan.config
-        self.jobs = {spec.id: Job(spec) for spec in plan.specs}
+        self._saved = saved
+        self._announced = False
+        self._begun = asyncio.Event()
+        self.jobs = {spec.id: _job(spec, saved) for spec in plan.specs}
         self.scheduler = Scheduler(config.max_concurrent, self._launch)
         self.launching = Launching(
             self.scheduler, self.publish, lambda: self._viewers > 0, self._provider_is_down
@@ -61,7 +68,8 @@ class Engine:
         self._viewers = 0
         self._wake = asyncio.Event()
         self._door = Commands(self)
-        self._results = Results(TraceWriter(run_dir.traces), self.publish, self.cannot_write)
+        kept = {} if saved is None else {id: stand.trace for id, stand in saved.kept.items()}
+        self._results = Results(TraceWriter(run_dir.traces), self.publish, self.cannot_write, kept)
         self._server = make_server(
             config,
             run=run_dir.run_id,
@@ -95,8 +103,16 @@ class Engine:
     async def command(
         self, name: str, targets: Sequence[str] = (), args: Mapping[str, Any] | None = None, by: str = ""
     ) -> Reply:
-        """Carry out a command and wait for its end; a caller that goes away does not undo it."""
-        return await asyncio.shield(asyncio.ensure_future(self._door(name, targets, args, by)))
+        """Carry out a command and wait for its end; a caller that goes away does not undo it.
+
+        One that comes before it is decided what runs waits for that.
+        """
+
+        async def carry_out() -> Reply:
+            await self._begun.wait()
+            return await self._door(name, targets, args, by)
+
+        return await asyncio.shield(asyncio.ensure_future(carry_out()))
 
     def trace_record(self, rollout: str, attempt: int) -> dict[str, Any] | None:
         """The trace so far of an attempt that is under way; None when it is not (it is on disk, or not at all)."""
@@ -127,13 +143,15 @@ class Engine:
         try:
             self._announce()
             self._results.expect(self.plan.specs)
-            self.scheduler.add(self.jobs.values())
+            self.scheduler.add(job for job in self.jobs.values() if job.result is None)
+            self._begun.set()
             while True:
                 await self.scheduler.quiet()
                 if await self._finish() and not await self._linger():
                     return self.state.exit_code or 0
         finally:
             self.closing = self.scheduler.closed = True
+            self._begun.set()
             opening.cancel()
             await asyncio.gather(opening, return_exceptions=True)
             self.launching.close()
@@ -181,7 +199,7 @@ class Engine:
         """Make the next attempt of `job`."""
         return Attempt(job.spec, job.number, self._context, job.reason)
 
-    async def keep(self, job: Job, attempt: Attempt, result: Result) -> None:
+    async def keep(self, job: Job, attempt: Attempt, result: Result, *, again: bool) -> None:
         """Write the attempt's trace and note what the exit code needs of it."""
         error = attempt.trace.error
         if error is not None and is_unreachable(error):
@@ -192,7 +210,7 @@ class Engine:
             if attempt.trace.num_turns:
                 self.launching.used(job.spec.id, "the model provider", "")
         self.launching.ended(job.spec.id)
-        await self._results.keep(attempt, result)
+        await self._results.keep(attempt, result, again=again)
 
     # ------------------------------------------------------------------ inner parts
 
@@ -227,7 +245,8 @@ class Engine:
             self.scheduler.pump()
 
     def _announce(self) -> None:
-        config, first = self.plan.config, self.state.started is None
+        config, saved, first = self.plan.config, self._saved, not self._announced
+        self._announced = True
         agent = config.env.agent
         caps = {
             name: float(value)
@@ -247,12 +266,20 @@ class Engine:
                 host=socket.gethostname(),
                 pid=os.getpid(),
                 caps=caps,
+                kept=len(saved.kept) if saved is not None else 0,
+                owed=saved.owed if saved is not None and first else (),
             )
         )
-        for warning in self.plan.warnings if first else ():
+        if not first:
+            return
+        for warning in self.plan.warnings:
             self.publish(ev.Log(level="warning", message=warning))
-        for job in self.jobs.values() if first else ():
+        for note in saved.notes if saved is not None else ():
+            self.publish(ev.Log(level="info", message=note))
+        for job in self.jobs.values():
             spec = job.spec
+            if spec.id in self.state.rollouts:
+                continue
             self.publish(
                 ev.RolloutQueued(rollout=spec.id, task=spec.position, sample=spec.sample, name=spec.name)
             )
@@ -265,13 +292,16 @@ class Engine:
         self.scheduler.add([job], first=True)
 
     async def _finish(self) -> bool:
-        """Bring every sandbox to proof, and say how the run ended; False when a restart came in between."""
+        """Bring every sandbox to proof, and say how the run ended; False when a restart came in between, at whatever
+        moment: it is asked again after each wait."""
         left = [runtime for job in self.jobs.values() for runtime in job.unsettled]
         if left:
             self.publish(
                 ev.Log(level="info", message=f"waiting for proof that {len(left)} sandboxes are gone")
             )
             await confirm_gone(left)
+        if self.scheduler.busy:
+            return False
         await self._results.flush()
         if self.busy:
             return False
@@ -285,7 +315,7 @@ class Engine:
             unconfirmed=len(unconfirmed),
             unreachable=self._down is not None
             or self._out_of_reach
-            or (bool(totals.error) and len(self._unreachable) == totals.ended),
+            or (bool(totals.error) and len(self._unreachable) >= totals.ended - self.state.kept),
             interrupted=self._interrupted,
             failed=self._broken is not None and not self._out_of_reach,
         )
@@ -338,6 +368,18 @@ class Engine:
             self.publish(ev.Log(level="error", message=f"{what}; the run is being stopped"))
             task = asyncio.ensure_future(self.command("shutdown", (), {"reason": what}))
             task.add_done_callback(_log_failure)
+
+
+def _job(spec: RolloutSpec, saved: Saved | None) -> Job:
+    """The job of a rollout: one that was kept has its result already, one that is owed goes on counting attempts."""
+    job = Job(spec)
+    if saved is not None:
+        job.number = saved.numbers.get(spec.id, 0)
+        job.reason = "resume" if job.number else "first"
+        stand = saved.kept.get(spec.id)
+        if stand is not None:
+            job.result = Result(stand.outcome, stand.stop_condition, stand.reward)
+    return job
 
 
 def _log_failure(task: asyncio.Future[Reply]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from vf_core.errors import SandboxError
+from vf_core.errors import RolloutError, SandboxError
 from vf_core.eval_config import RolloutRetryConfig
 from vf_core.events import types as ev
 from vf_core.rollout import Attempt, Result, RolloutSpec
@@ -37,7 +37,7 @@ class Job:
     number: int = 0
     retries: int = 0
     reason: str = "first"
-    queued: bool = True
+    queued: bool = False
     attempt: Attempt | None = None
     result: Result | None = None
     leftovers: list[Runtime] = field(default_factory=list)
@@ -78,17 +78,32 @@ class Host(Protocol):
     def new_attempt(self, job: Job) -> Attempt:
         """Make the next attempt of `job`; its number is already counted up."""
 
-    async def keep(self, job: Job, attempt: Attempt, result: Result) -> None:
-        """Write the attempt's trace."""
+    async def keep(self, job: Job, attempt: Attempt, result: Result, *, again: bool) -> None:
+        """Write the attempt's trace; `again`: another attempt follows by itself."""
 
 
 def retry_wanted(job: Job, result: Result, policy: RolloutRetryConfig) -> bool:
-    """Whether the rollout is tried again by itself: it errored, nobody asked for anything, and policy allows."""
+    """Whether the rollout is tried again by itself: it errored, nobody asked for anything, and policy allows.
+
+    A type of error stands for those that are kinds of it: TaskError for JudgeError, too.
+    """
     if result.outcome != "error" or job.intent is not Intent.RUN or job.retries >= policy.max_retries:
         return False
-    if result.error_type in policy.exclude:
+    kinds = kinds_of(result.error_type)
+    if not kinds.isdisjoint(policy.exclude):
         return False
-    return not policy.include or result.error_type in policy.include
+    return not policy.include or not kinds.isdisjoint(policy.include)
+
+
+def kinds_of(error_type: str) -> set[str]:
+    """The names of the types that an error of type `error_type` is of: its own, and its base classes'."""
+    kinds, todo = {error_type}, [RolloutError]
+    while todo:
+        cls = todo.pop()
+        todo += cls.__subclasses__()
+        if cls.__name__ == error_type:
+            kinds.update(base.__name__ for base in cls.__mro__ if issubclass(base, RolloutError))
+    return kinds
 
 
 def begin(job: Job, host: Host) -> Attempt:
@@ -118,7 +133,7 @@ async def run_job(
             # Another sandbox beside one that may still be there is a decision for the user.
             retry = False
             _announce(job, host, attempt.number, result, final=True)
-        await host.keep(job, attempt, result)
+        await host.keep(job, attempt, result, again=retry)
     finally:
         job.attempt = None
         job.leftovers = job.unsettled

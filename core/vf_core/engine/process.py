@@ -1,4 +1,5 @@
-"""The engine as a process of its own: `python -m vf_core.engine RUN_DIR`, config on standard input.
+"""The engine as a process of its own: `python -m vf_core.engine RUN_DIR`, config on standard input (and
+whether it takes up a run that is there).
 
 It leads its own session and ignores SIGHUP, so that it outlives the terminal that started it. It says on file
 descriptor `--ready-fd` that it is up, or why not, as one JSON line. SIGINT and SIGTERM end the run gracefully;
@@ -76,10 +77,14 @@ async def _serve(run_path: Path, payload: dict[str, Any], ready: _Ready) -> int:
     from vf_core.eval_config import EvalConfig
     from vf_core.runs.layout import RunDir
 
-    run_dir = RunDir(run_path)
+    resume = bool(payload.get("resume"))
+    run_dir = RunDir(run_path, run_id=payload.get("run"))
+    if resume:
+        # Another program's run has no logs of ours yet.
+        run_dir.logs.mkdir(mode=0o700, exist_ok=True)
     _log_to_file(run_dir.engine_log)
     config = EvalConfig.from_dict(payload["config"], file=run_dir.config)
-    async with EngineSession.open(config, run_dir, serve=True) as session:
+    async with EngineSession.open(config, run_dir, serve=True, resume=resume) as session:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, session.engine.interrupt, signal.Signals(number).name)

@@ -39,8 +39,10 @@ class Scheduler:
         return len(self._queue)
 
     def add(self, jobs: Iterable[Job], *, first: bool = False) -> None:
-        """Queue `jobs`, behind the others or (`first`) before them."""
+        """Queue `jobs`, behind the others or (`first`) before them; one that waits already stays where it is."""
         for job in jobs:
+            if job.queued:
+                continue
             job.queued = True
             if first:
                 self._queue.appendleft(job)
@@ -62,6 +64,8 @@ class Scheduler:
         """Empty the queue at once and return what was in it."""
         jobs = list(self._queue)
         self._queue.clear()
+        for job in jobs:
+            job.queued = False
         self._note_quiet()
         return jobs
 

@@ -39,9 +39,10 @@ def start_engine(
     *,
     timeout: float = START_TIMEOUT,
     abandoned: threading.Event | None = None,
+    resume: bool = False,
 ) -> EngineHandle:
     """Start an engine for `config` in `run_dir` and wait until it listens, or until `abandoned` is set: then it is
-    told to end, like any engine.
+    told to end, like any engine. `resume`: it takes up the run that is there.
 
     Raises `ConfigError` when it refuses the config, `LinkError` when it fails or does not answer in time.
     """
@@ -59,7 +60,7 @@ def start_engine(
         os.close(writer)
     try:
         # The whole config goes by pipe: what the saved one masks must not pass through argv or a file.
-        payload = json.dumps({"config": config.to_dict()}).encode()
+        payload = json.dumps({"config": config.to_dict(), "resume": resume, "run": run_dir.run_id}).encode()
         assert process.stdin is not None  # noqa: S101
         try:
             process.stdin.write(payload)

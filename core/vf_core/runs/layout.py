@@ -28,11 +28,18 @@ _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 
 class RunDir:
     """A run's directory at `path`, which need not exist yet. `on_output_error` is told once when the program's
-    output cannot be written."""
+    output cannot be written. `run_id`: where the directory's name is not the run's id."""
 
-    def __init__(self, path: Path, *, on_output_error: Callable[[OSError], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        on_output_error: Callable[[OSError], None] | None = None,
+        run_id: str | None = None,
+    ) -> None:
         self.path = path.absolute()
         self.on_output_error = on_output_error
+        self._run_id = run_id
         self._outputs: OutputThread | None = None
 
     def __repr__(self) -> str:
@@ -58,8 +65,8 @@ class RunDir:
 
     @property
     def run_id(self) -> str:
-        """The run's id: the directory's name."""
-        return self.path.name
+        """The run's id: the directory's name, where it was not given another one."""
+        return self._run_id or self.path.name
 
     @property
     def config(self) -> Path:

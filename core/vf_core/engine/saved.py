@@ -1,0 +1,125 @@
+"""What an earlier sitting of a run left that stands, and what is still owed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from vf_core.errors import ConfigError
+from vf_core.events.state import RolloutView, RunState
+from vf_core.rollout import RolloutSpec
+from vf_core.runs.stands import FINISHED, Stand, Stands
+from vf_core.tasks.decorators import hooks
+from vf_core.tasks.scoring import group_rewards
+
+_SAME = 1e-9
+
+
+@dataclass(slots=True)
+class Saved:
+    """A run as it was left: the fold of its journal, the rollouts that are `kept` by the trace that says so, and
+    those that are `owed`, in the run's order. `untold` are kept ones of which the journal does not tell (all of)
+    that. `numbers` holds the highest attempt that each rollout has had. `notes` say what was mended."""
+
+    state: RunState
+    kept: dict[str, Stand]
+    owed: tuple[str, ...]
+    untold: tuple[str, ...]
+    numbers: dict[str, int]
+    notes: list[str] = field(default_factory=list)
+
+    def why(self) -> dict[str, int]:
+        """How many of the owed had which last status: error, stopped, missing, or (with its group) completed."""
+        out: dict[str, int] = {}
+        for id in self.owed:
+            view = self.state.rollouts.get(id)
+            status = "missing" if view is None or not view.ended_status else view.status
+            word = "again with their group" if status in FINISHED else status
+            out[word] = out.get(word, 0) + 1
+        return out
+
+
+def settle(
+    specs: Sequence[RolloutSpec], stands: Stands, state: RunState, asked: Mapping[str, int] | None = None
+) -> Saved:
+    """Decide what of `specs` stands. `asked`: the highest attempt of each rollout for which a sandbox was asked.
+
+    Kept is a rollout whose last attempt came to an end of its own and is scored; a task with group rewards is kept
+    or owed as a whole. Raises `ConfigError` when the tasks are others than those that were run.
+    """
+    found = _placed(specs, stands)
+    numbers = dict(asked or {})
+    for spec in specs:
+        view, stand = state.rollouts.get(spec.id), found.get(spec.id)
+        began = max(view.attempt if view else 0, stand.attempt if stand else 0)
+        if began:
+            numbers[spec.id] = max(numbers.get(spec.id, 0), began)
+    kept: dict[str, Stand] = {}
+    broken: set[int] = set()
+    for spec in specs:
+        stand = found.get(spec.id)
+        if stand is not None and _stands(spec, stand, state.rollouts.get(spec.id)):
+            kept[spec.id] = stand
+        elif group_rewards(spec.task):
+            broken.add(spec.position)
+    for spec in specs:
+        if spec.position in broken:
+            kept.pop(spec.id, None)
+    _check_same_tasks(
+        spec for spec in specs if spec.id in kept for stand in [kept[spec.id]] if _other(spec, stand)
+    )
+    owed = tuple(spec.id for spec in specs if spec.id not in kept)
+    untold = tuple(id for id, stand in kept.items() if not _told(state.rollouts.get(id), stand))
+    return Saved(state, kept, owed, untold, numbers)
+
+
+def _placed(specs: Sequence[RolloutSpec], stands: Stands) -> dict[str, Stand]:
+    """The last trace of each rollout. Good ones that name no rollout count for the samples of their task that have
+    none."""
+    found = {spec.id: stand for spec in specs if (stand := stands.by_rollout.get(spec.id)) is not None}
+    if stands.unnamed:
+        rest = {index: iter([s for s in several if s.good]) for index, several in stands.unnamed.items()}
+        for spec in specs:
+            if spec.id not in found and (several := rest.get(spec.task.data.idx)) is not None:
+                stand = next(several, None)
+                if stand is not None:
+                    found[spec.id] = stand
+    return found
+
+
+def _stands(spec: RolloutSpec, stand: Stand, view: RolloutView | None) -> bool:
+    """Whether the rollout needs no other attempt."""
+    if not stand.good or (view is not None and view.attempt > stand.attempt):
+        return False
+    shared = [hook.name for hook in group_rewards(spec.task)]
+    scored = bool(stand.rewards) or not hooks(spec.task, "reward")
+    return scored and all(name in stand.rewards for name in shared)
+
+
+def _told(view: RolloutView | None, stand: Stand) -> bool:
+    """Whether the journal says of the rollout what its trace says."""
+    if view is None or view.attempt != stand.attempt or view.status != stand.outcome:
+        return False
+    if view.reward is None or stand.reward is None:
+        return view.reward is stand.reward
+    return abs(view.reward - stand.reward) <= _SAME * (1 + abs(stand.reward))
+
+
+def _other(spec: RolloutSpec, stand: Stand) -> bool:
+    """Whether the trace is of another task than the one that stands at its place now."""
+    data = spec.task.data
+    if stand.index is not None and stand.index != data.idx:
+        return True
+    return bool(stand.name and data.name) and stand.name != data.name
+
+
+def _check_same_tasks(others: Iterable[RolloutSpec]) -> None:
+    changed = list(others)
+    if changed:
+        first = changed[0]
+        raise ConfigError(
+            f"the tasks are not those of this run any more: rollout {first.id} was of another task than "
+            f"{first.name!r}, and {len(changed)} in all",
+            key="env.taskset",
+            hint="resume with the data that the run was started with, or start a new run",
+        )

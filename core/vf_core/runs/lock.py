@@ -1,0 +1,47 @@
+"""One engine a run directory: the lock that it holds for as long as it lives, however it ends."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+from vf_core.errors import RunDirError
+from vf_core.runs.engine_file import read_engine_info
+
+_TAKEN = (errno.EAGAIN, errno.EACCES)
+
+
+class RunLock:
+    """Holds the run directory of the journal `events`, which is made if missing, until `release`.
+
+    The kernel lets go of it when the process ends. Raises `RunDirError` when another engine has it. Where the file
+    system knows no locks, nothing is held.
+    """
+
+    def __init__(self, events: Path) -> None:
+        try:
+            self._fd = os.open(events, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as e:
+            raise RunDirError(f"cannot write {events}: {e.strerror or e}") from e
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as e:
+            if e.errno in _TAKEN:
+                os.close(self._fd)
+                raise RunDirError(
+                    f"another engine{_who(events)} is at work in {events.parent}",
+                    hint="`vf-tui attach` shows it",
+                ) from e
+
+    def release(self) -> None:
+        """Let go. Idempotent."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _who(events: Path) -> str:
+    info = read_engine_info(events.with_name("engine.json"))
+    return f" (pid {info.pid})" if info is not None and not info.ended else ""
