@@ -20,6 +20,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -67,7 +68,7 @@ def load_class(kind: Kind, id: str) -> type[Any]:
     What the plugin prints or warns about while it is imported goes to the log. Raises `PluginError` with the
     kind, what was tried and what to do.
     """
-    base = _base(kind)
+    base = base_class(kind)
     module = _import(kind, id)
     _check_api(kind, id, module)
     cls = _exported(kind, id, module, base)
@@ -77,7 +78,12 @@ def load_class(kind: Kind, id: str) -> type[Any]:
 
 def is_builtin(kind: Kind, id: str) -> bool:
     """Whether `id` means a plugin that comes with us."""
-    return plugin_name(id).replace("-", "_").lower() in _builtins(kind)
+    return plugin_name(id).replace("-", "_").lower() in builtins(kind)
+
+
+def kinds() -> tuple[Kind, ...]:
+    """All kinds of plugins."""
+    return get_args(Kind)
 
 
 def config_class(cls: type[Any]) -> type[StrictModel]:
@@ -233,6 +239,8 @@ def _check_fit(kind: Kind, id: str, module: ModuleType, cls: type[Any], base: ty
     from vf_core.config.signatures import misfits
 
     missing = sorted(getattr(cls, "__abstractmethods__", ()))
+    # A judge may lack its score where a task's own code asks it, but not as a plugin.
+    missing += ["score"] if kind == "judge" and cls.score is base.score else []
     problems = [f"it does not define {name}" for name in missing]
     problems += misfits(cls, base)
     if problems:
@@ -243,7 +251,13 @@ def _check_fit(kind: Kind, id: str, module: ModuleType, cls: type[Any], base: ty
         )
 
 
-def _base(kind: Kind) -> type[Any]:
+def namespace(kind: Kind) -> str:
+    """The package that the plugins of a kind that come with us are in."""
+    return _KINDS[kind].namespace
+
+
+def base_class(kind: Kind) -> type[Any]:
+    """The class that plugins of a kind are subclasses of."""
     try:
         base: type[Any] = _resolve(_KINDS[kind].base)
     except ModuleNotFoundError as e:
@@ -283,7 +297,7 @@ def _missing_hint(error: BaseException) -> str | None:
 
 
 def _not_found_hint(kind: Kind, id: str) -> str:
-    builtin = _builtins(kind)
+    builtin = builtins(kind)
     near = nearest(plugin_name(id), builtin)
     if near:
         return f"did you mean {near}?"
@@ -291,12 +305,22 @@ def _not_found_hint(kind: Kind, id: str) -> str:
     return f"built in: {', '.join(builtin) or 'none'}; another one: {_install(package)}"
 
 
-def _builtins(kind: Kind) -> list[str]:
+@lru_cache
+def builtins(kind: Kind) -> tuple[str, ...]:
+    """The ids of the plugins of a kind that come with us: the modules of its namespace that export something.
+
+    Nothing but the namespace is imported.
+    """
     import pkgutil
 
     package = importlib.import_module(_KINDS[kind].namespace)
-    names = (module.name for module in pkgutil.iter_modules(package.__path__))
-    return sorted(name for name in names if not name.startswith("_") and name != "base")
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    return tuple(name for name in names if name[0] != "_" and name != "base" and _exports(package, name))
+
+
+def _exports(package: ModuleType, name: str) -> bool:
+    places = [Path(root) / at for root in package.__path__ for at in (f"{name}.py", f"{name}/__init__.py")]
+    return any("__all__" in place.read_text(encoding="utf-8") for place in places if place.is_file())
 
 
 def _install(package: str) -> str:

@@ -29,11 +29,21 @@ def _accepts(given: inspect.Signature, wanted: inspect.Signature) -> bool:
     fixed = [p for p in wanted.parameters.values() if p.kind not in _VARIABLE]
     positional = [p.name for p in fixed if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     named = {p.name: None for p in fixed if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in wanted.parameters.values()):
+        # What else there is depends on whoever calls, which is the subclass.
+        known = {*positional, *named}
+        named |= {p.name: None for p in given.parameters.values() if _needed(p) and p.name not in known}
     try:
         given.bind(*positional, **named)
     except TypeError:
         return False
     return True
+
+
+def _needed(parameter: inspect.Parameter) -> bool:
+    """It must be given, and may be by name."""
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return parameter.kind in kinds and parameter.default is inspect.Parameter.empty
 
 
 def _names(signature: inspect.Signature) -> str:
