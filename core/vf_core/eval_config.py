@@ -6,7 +6,7 @@ Reading one imports the plugins that it names and starts nothing. `docs/configur
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from vf_core.config.layout import move_older, to_canonical
 from vf_core.config.load import Override, load_toml, read_overrides
 from vf_core.config.paths import text_of
 from vf_core.config.save import LeftOut, leave_out, plain, render
-from vf_core.config.secrets import is_secret_entry, is_secret_header
+from vf_core.config.secrets import is_secret_entry, is_secret_header, names_secret
 from vf_core.errors import ConfigError
 from vf_core.eval_choices import HARNESS, Written, narrow, validate_tables
 from vf_core.harnesses.base import HarnessConfig
@@ -221,6 +221,16 @@ class EvalConfig(StrictModel):
         leave_out(self._dump(), self._refs, _judge, left)
         return left.values
 
+    def secret_variables(self) -> frozenset[str]:
+        """The variables that the config says hold secrets, whatever they are called: those of keys (`api_key_var`, of
+        a judge or a plugin too), and those that headers and values with a secret's name are taken from."""
+        referred = {
+            variable
+            for at, variable in self._refs.items()
+            if "headers" in at or any(names_secret((part,)) for part in at)
+        }
+        return frozenset(referred) | frozenset(_key_variables(self._dump()))
+
     def public_harness(self) -> dict[str, Any]:
         """The harness's options for a trace: secret entries of `env` are in `forward_env`, by name only."""
         harness: dict[str, Any] = self.public_dict()["env"]["agent"]["harness"]
@@ -236,9 +246,22 @@ class EvalConfig(StrictModel):
 
 def _judge(at: KeyPath, text: str) -> bool | None:
     """Whether the text at `at` must be left out of a saved config."""
-    if at[:2] == ("client", "headers"):
+    if at[-2:-1] == ("headers",):
         return is_secret_header(at[-1], text)
     if at[:4] == (*HARNESS, "env"):
         return is_secret_entry(at[-1], text)
     # Elsewhere the models say what stands there; open tables and plugins' own options are judged by name and look.
     return None if at[0] in ("sampling", "env") else False
+
+
+def _names_key_variable(key: str) -> bool:
+    return key.endswith("_var") and names_secret((key.removesuffix("_var"),))
+
+
+def _key_variables(data: Any) -> Iterator[str]:
+    """The values of all `…key_var`, `…token_var` and the like."""
+    for key, value in data.items() if isinstance(data, Mapping) else ((None, item) for item in data):
+        if isinstance(value, Mapping | list):
+            yield from _key_variables(value)
+        elif isinstance(value, str) and isinstance(key, str) and _names_key_variable(key):
+            yield value

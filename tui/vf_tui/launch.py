@@ -98,8 +98,9 @@ def launch(
 
     Raises `ConfigError` when it refuses the config: nothing of the run is left then. `LinkError` when it fails.
     """
-    from vf_core.runtimes.environment import hide_own_secrets
+    from vf_core.runtimes.environment import hide_own_secrets, withhold
 
+    withhold(config.secret_variables())
     # We may be an ancestor of the agents' programs, which can read an ancestor's environment.
     hide_own_secrets()
     try:

@@ -41,14 +41,18 @@ def make_panel(tasks: Sequence[Task[Any, Any, Any]], config: EvalConfig) -> Pane
     return Panel(judges, config.client)
 
 
+def require_keys(config: EvalConfig) -> None:
+    """Raises `ConfigError` for a judge's key that is in no variable yet."""
+    for i, judge in enumerate(config.env.taskset.task.judges):
+        if judge.api_key_var is not None and not os.environ.get(judge.api_key_var):
+            raise ConfigError(
+                f"{judge.api_key_var} is not set: this judge would have no key",
+                key=f"{KEY}[{i}].api_key_var",
+                hint="set it; to any text if the endpoint needs none",
+            )
+
+
 def _make(config: JudgeConfig, key: str, tasks: Sequence[Task[Any, Any, Any]]) -> Judge[Any, Any]:
-    variable = config.api_key_var
-    if variable is not None and not os.environ.get(variable):
-        raise ConfigError(
-            f"{variable} is not set: this judge would have no key",
-            key=f"{key}.api_key_var",
-            hint="set it; to any text if the endpoint needs none",
-        )
     cls = load_class("judge", config.id)
     if cls.score is Judge.score:
         raise PluginError(

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from vf_core.engine.judge_checks import make_panel
+from vf_core.engine.judge_checks import make_panel, require_keys
 from vf_core.errors import ConfigError, VfError
 from vf_core.eval_config import EvalConfig
 from vf_core.harnesses.base import Harness
@@ -33,8 +33,10 @@ class Plan:
     warnings: tuple[str, ...] = ()
 
 
-def make_plan(config: EvalConfig) -> Plan:
+def make_plan(config: EvalConfig, *, keys: bool = True) -> Plan:
     """Load the harness and the tasks of `config`. It may block (data files, plugins): call it in a thread.
+
+    Without `keys`, the variables that hold judges' keys need not be set yet.
 
     Raises `ConfigError` or `PluginError` for what can't run; an error inside a taskset says which.
     """
@@ -56,6 +58,8 @@ def make_plan(config: EvalConfig) -> Plan:
     for task in tasks:
         _check(task, harness, config)
     panel = make_panel(tasks, config)
+    if keys:
+        require_keys(config)
     specs = [
         RolloutSpec(
             id=f"{position:04d}-{sample}",

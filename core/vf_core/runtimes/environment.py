@@ -1,7 +1,8 @@
 """What of the host's environment a local sandbox may see, and what marks its processes as ours.
 
-Not inherited: what looks like a secret (by its name or by its value), the host's settings of model providers,
-vf-tui's own virtual environment and other Python settings, and handles on the user's terminal.
+Not inherited: what looks like a secret (by its name or by its value), what a config names as one (`withhold`), the
+host's settings of model providers, vf-tui's own virtual environment and other Python settings, and handles on the
+user's terminal.
 """
 
 from __future__ import annotations
@@ -42,9 +43,27 @@ _LEFT_OUT = frozenset(
 )
 
 
-@lru_cache(maxsize=4096)
+_withheld: frozenset[str] = frozenset()
+
+
+def withhold(names: Iterable[str]) -> None:
+    """No sandbox of this process inherits the variables `names` from now on: a config says that they hold secrets.
+
+    To hand one over all the same, name it in the harness's `forward_env` or `env`.
+    """
+    global _withheld  # noqa: PLW0603 - the environment is the process's, too
+    added = frozenset(names) - _withheld
+    if added:
+        _withheld |= added
+
+
 def inherited(name: str, value: str) -> bool:
     """Whether a host variable may be seen in a local sandbox."""
+    return name not in _withheld and _looks_harmless(name, value)
+
+
+@lru_cache(maxsize=4096)
+def _looks_harmless(name: str, value: str) -> bool:
     if name in _LEFT_OUT or name.startswith("VF_TUI_"):
         return False
     if _SECRET.search(name) or _PROVIDER.search(name) or names_secret((name,)):
@@ -57,16 +76,16 @@ def _is_credential(value: str) -> bool:
     return holds_credential(re.sub(r"://[^/?#\s:@]+@", "://", value))
 
 
-_last: tuple[dict[bytes, bytes], dict[str, str]] = ({}, {})
+_last: tuple[dict[bytes, bytes], frozenset[str], dict[str, str]] = ({}, frozenset(), {})
 
 
 def host_environment() -> dict[str, str]:
     """The part of this process's environment that a local sandbox starts from."""
     global _last  # noqa: PLW0603 - the same for thousands of sandboxes
     now = dict(os.environb)
-    if now != _last[0]:
-        _last = (now, _filtered(os.environ))
-    return dict(_last[1])
+    if (now, _withheld) != _last[:2]:
+        _last = (now, _withheld, _filtered(os.environ))
+    return dict(_last[2])
 
 
 def _filtered(host: Mapping[str, str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -22,7 +23,9 @@ def count_rollouts(config: EvalConfig) -> int | None:
     env = config.env
     if not (is_builtin("taskset", env.taskset.id) and is_builtin("harness", env.agent.harness.id)):
         return None
-    return len(make_plan(config).specs)
+    if not all(is_builtin("judge", judge.id) for judge in env.taskset.task.judges):
+        return None
+    return len(make_plan(config, keys=False).specs)
 
 
 def describe_rollouts(config: EvalConfig, rollouts: int) -> str:
@@ -39,6 +42,9 @@ def missing_key(config: EvalConfig) -> str:
 
     Plain http is how one's own server is reached: that is tried without a key.
     """
+    for judge in config.env.taskset.task.judges:
+        if judge.api_key_var is not None and not os.environ.get(judge.api_key_var):
+            return f"{judge.api_key_var} is not set: judge {judge.reward_name} would have no key"
     client = config.client
     address = urlsplit(client.base_url)
     if client.api_key() or client.headers or address.scheme != "https":
