@@ -220,8 +220,11 @@ async def test_output_follows_the_log_files(tmp_path: Path) -> None:
             f.write("a later line\n")
         w.engine.bus.publish(ev.OutputChunk(rollout=r.id, attempt=1, stream="stdout", text="a later line\n"))
         await shows(w, "a later line")
-        await w.press("slash", *"later", "enter")
-        assert "1 line match" in w.app.base.said.replace("lines", "line")
+        await w.press("slash", "exclamation_mark", *"later", "enter")
+        await shows(w, "2 of 3 lines match !later")
+        await w.until(lambda: "a later line" not in screen_text(w), "a line that the filter hides")
+        await w.press("escape")
+        await shows(w, "a later line")
 
 
 @pytest.mark.parametrize("state", ["live", "over", "none"])

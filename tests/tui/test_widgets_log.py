@@ -8,6 +8,7 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
+from vf_tui.filter import FilterError, of_lines
 from vf_tui.widgets.log_pane import LogPane
 
 
@@ -130,6 +131,33 @@ async def test_matches_are_found_round_the_end(pilot: Pilot[None]) -> None:
     assert app.log_pane.search(None) == 0
     app.log_pane.clear()
     assert not app.log_pane.next_match()
+
+
+async def test_a_filter_hides_lines_and_goes_on_as_they_come(pilot: Pilot[None]) -> None:
+    app = app_of(pilot)
+    fill(app, 0, 100)
+    wanted, light = of_lines("line !/[0-8]$/")
+    assert app.log_pane.only(wanted, light) == 10
+    await pilot.pause()
+    assert [row.split()[1] for row in app.drawn() if row.strip()][-3:] == ["79", "89", "99"]
+    for piece, last in (
+        ("a li", ["89", "99"]),
+        ("ne that goes on: 9", ["99", "line"]),
+        (", 8\n", ["89", "99"]),
+    ):
+        app.log_pane.append(piece)
+        await pilot.pause()
+        assert [row.split()[1] for row in app.drawn() if row.strip()][-2:] == last
+    app.log_pane.append("line 9\n" * 800)
+    assert len(app.log_pane.buffer) == app.log_pane.held == 500
+    assert app.log_pane.only(*of_lines("nowhere")) == 0
+    await pilot.pause()
+    assert "none of 500 lines matches" in app.drawn()[0]
+    app.log_pane.only(None)
+    await pilot.pause()
+    assert "line 9" in app.drawn()[-1]
+    with pytest.raises(FilterError):
+        of_lines("/(/")
 
 
 @pytest.mark.parametrize("colour", [False, True])

@@ -190,6 +190,27 @@ KEYS = (*_TEXTS, *_NUMBERS)
 ROLLOUTS = Vocabulary(haystack, _TEXTS, _NUMBERS, _EXAMPLES)
 
 
+def of_lines(text: str) -> tuple[Filter[str], re.Pattern[str] | None]:
+    """The filter of a text's lines, which have no keys, and what it looks for in those that it lets through (None:
+    nothing). Raises `FilterError`."""
+    found: list[str] = []
+    terms: list[Predicate[str]] = []
+    for inverted, kind, body in _tokens(text):
+        try:
+            pattern = re.compile(body if kind == "/" else re.escape(body), re.IGNORECASE)
+        except re.error as e:
+            raise FilterError(f"/{body}/ is not a regular expression: {e}") from e
+        terms.append(_not(_finds(pattern)) if inverted else _finds(pattern))
+        if not inverted:
+            found.append(f"(?:{pattern.pattern})")
+    light = re.compile("|".join(found), re.IGNORECASE) if found else None
+    return Filter(text.strip(), tuple(terms)), light
+
+
+def _finds(pattern: re.Pattern[str]) -> Predicate[str]:
+    return lambda line: pattern.search(line) is not None
+
+
 def words(text: str) -> list[tuple[bool, str]]:
     """(inverted, word in lower case) of each term of a filter that knows no keys. Raises `FilterError`."""
     return [(inverted, body.casefold()) for inverted, _, body in _tokens(text)]

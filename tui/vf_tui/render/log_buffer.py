@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from vf_tui.render.line import Line, Segment, plain, wrap
@@ -91,11 +92,8 @@ class LogBuffer:
 
     def _put(self, raw: str, over: int, t: float) -> None:
         if self._open:
-            old = self._lines.pop()
-            self._chars -= len(old.text)
-            t = old.t
-            if self._ends:
-                self._ends.pop()
+            t = self._lines[-1].t
+            self.take_back()
             self._open = False
         self.add(raw, t, over=over)
 
@@ -119,6 +117,21 @@ class LogBuffer:
             self._ends.append(self._last_end() + self._height(entry))
         if len(self._lines) > self.max_lines * 2:
             self._trim()
+
+    @property
+    def unfinished(self) -> bool:
+        """The last line may still go on."""
+        return self._open
+
+    def add_entry(self, entry: Entry) -> None:
+        """Add a line of another buffer."""
+        self._append(entry)
+
+    def take_back(self) -> None:
+        """Remove the last line."""
+        self._chars -= len(self._lines.pop().text)
+        if self._ends:
+            self._ends.pop()
 
     def trim(self) -> None:
         """Drop what is over the bounds."""
@@ -193,6 +206,10 @@ class LogBuffer:
         """Kept line `line`."""
         return self._lines[line] if 0 <= line < len(self._lines) else None
 
+    def index(self, entry: Entry) -> int | None:
+        """The kept line that is `entry`."""
+        return next((i for i, line in enumerate(self._lines) if line is entry), None)
+
     def piece(self, entry: Entry, part: int) -> Line:
         """Piece `part` of a wrapped line."""
         if not self._cells or not entry.text:
@@ -224,6 +241,36 @@ class LogBuffer:
     def text(self) -> str:
         """All kept lines, for copying."""
         return "\n".join(entry.text for entry in self._lines)
+
+
+class Sieve:
+    """The lines of `source` that `wanted` lets through, in `kept`; a line that may still go on is looked at again."""
+
+    def __init__(self, source: LogBuffer, wanted: Callable[[str], bool]) -> None:
+        self._source, self._wanted = source, wanted
+        self.kept = LogBuffer(max_lines=source.max_lines, max_chars=source.max_chars)
+        self.again()
+
+    def again(self) -> None:
+        """Look at all lines anew."""
+        self.kept.clear()
+        self._seen, self._loose = 0, False
+        self.sift()
+
+    def sift(self) -> int:
+        """Look at what was added to the source; how many lines came or went."""
+        source, before = self._source, len(self.kept)
+        if self._loose:
+            self.kept.take_back()
+        for line in range(max(0, self._seen - source.dropped), len(source)):
+            entry = source.entry(line)
+            self._loose = False
+            if entry is not None and self._wanted(entry.text):
+                self.kept.add_entry(entry)
+                self._loose = source.unfinished and line == len(source) - 1
+        self._seen = source.dropped + len(source) - source.unfinished
+        self.kept.trim()
+        return abs(len(self.kept) - before) or int(self._loose)
 
 
 def slice_runs(runs: Line, start: int, end: int) -> Line:

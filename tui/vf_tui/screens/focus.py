@@ -18,6 +18,7 @@ from vf_core.errors import VfError
 from vf_core.events.state import RolloutView
 from vf_core.runs.layout import RunDir
 from vf_tui import actions
+from vf_tui.filter import FilterError, of_lines
 from vf_tui.render import facts
 from vf_tui.render.transcript import json_tree, transcript
 from vf_tui.screens.banner import Banner
@@ -53,7 +54,7 @@ class FocusScreen(BaseScreen):
         self.tab = NAMES[0]
         self._loaded: tuple[object, ...] = ()
         self._loading = False
-        self._search = ""
+        self._search = self._filter = ""
         self._settings_of: Path | None = None
         self._settings_text = ""
         self.output = OutputFollower()
@@ -71,7 +72,8 @@ class FocusScreen(BaseScreen):
             yield FactsView(id="sandbox")
             yield FactsView(id="attempts")
             yield LogPane(id="trace", empty_text="no trace has been recorded yet")
-        yield Prompt(_problem, id="search")
+        yield Banner("notice", id="filtered")
+        yield Prompt(self._problem, id="search")
 
     def on_mount(self) -> None:
         """The chosen tab has the keys."""
@@ -88,6 +90,8 @@ class FocusScreen(BaseScreen):
             if self.is_mounted:
                 for name in ("transcript", "output", "trace"):
                     self.query_one(f"#{name}", LogPane).clear()
+                self._filter = ""
+                self.query_one("#output", LogPane).only(None)
                 self.query_one("#trace", LogPane).follow(False)
         if tab is not None:
             self.choose(tab)
@@ -128,6 +132,7 @@ class FocusScreen(BaseScreen):
         self.query_one(PhaseBar).show(r, now)
         self.query_one("#banner", Banner).show(self.tui.alarm())
         self._show_tab(r, now)
+        self.query_one("#filtered", Banner).show(self._filtered())
 
     def _show_tab(self, r: RolloutView, now: float) -> None:
         match self.tab:
@@ -220,10 +225,12 @@ class FocusScreen(BaseScreen):
         self._find(event.text)
 
     def on_prompt_closed(self, event: Prompt.Closed) -> None:
-        """Go to the first match."""
+        """Go to the first match; in the output stay where its lines are shown."""
         pane = self.pane()
         pane.focus()
         found = self._find(event.text)
+        if self.tab == "output":
+            return
         if event.kept and event.text and isinstance(pane, LogPane):
             if found:
                 pane.next_match()
@@ -232,22 +239,39 @@ class FocusScreen(BaseScreen):
                 self.say(f"nothing matches {event.text}", "warn")
 
     def _find(self, text: str) -> int:
-        self._search = text
+        """Look for `text`; how many lines have it. Of the output the others are hidden."""
         pane = self.pane()
+        if self.tab == "output" and isinstance(pane, LogPane):
+            wanted, light = of_lines(text)
+            self._filter = wanted.text
+            found = pane.only(wanted if wanted else None, light)
+            self.tui.wake()
+            return found
+        self._search = text
         return pane.search(_pattern(text)) if isinstance(pane, LogPane) else 0
+
+    def _problem(self, text: str) -> str:
+        return _no_filter(text) if self.tab == "output" else _no_pattern(text)
+
+    def _filtered(self) -> str:
+        """That the output is filtered, and how much of it is shown."""
+        pane = self.pane()
+        if not (self._filter and self.tab == "output" and isinstance(pane, LogPane)):
+            return ""
+        return f"{len(pane.buffer):,} of {pane.held:,} lines match {self._filter} (esc shows all)"
 
     # -- acts
 
     def back(self) -> bool:
-        """Forget the search; then back to the run."""
-        if self._search:
+        """Forget the filter or the search of this tab; then back to the run."""
+        if self._filter if self.tab == "output" else self._search:
             self._find("")
             return True
         return False
 
     def do_list_filter(self) -> None:
-        """Search in the text."""
-        self.query_one("#search", Prompt).ask(self._search)
+        """Search in the text; filter the output."""
+        self.query_one("#search", Prompt).ask(self._filter if self.tab == "output" else self._search)
 
     def do_list_match_next(self) -> None:
         """The next match."""
@@ -260,7 +284,8 @@ class FocusScreen(BaseScreen):
     def _match(self, step: int) -> None:
         pane = self.pane()
         if isinstance(pane, LogPane) and not pane.next_match(step):
-            self.say(f"nothing matches {self._search}" if self._search else "search with / first")
+            text = self._filter if self.tab == "output" else self._search
+            self.say(f"nothing matches {text}" if text else "search with / first")
 
     def do_rollout_next(self) -> None:
         """The next rollout of the list."""
@@ -326,9 +351,17 @@ def _pattern(text: str) -> re.Pattern[str] | str | None:
     return text or None
 
 
-def _problem(text: str) -> str:
+def _no_pattern(text: str) -> str:
     try:
         _pattern(text)
     except re.error as e:
         return f"no regular expression: {e}"
+    return ""
+
+
+def _no_filter(text: str) -> str:
+    try:
+        of_lines(text)
+    except FilterError as e:
+        return str(e)
     return ""

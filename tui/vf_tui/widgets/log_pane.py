@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from textual.message import Message
 from vf_tui import glyphs
 from vf_tui.render import timefmt
 from vf_tui.render.line import Line, clip, line_width
-from vf_tui.render.log_buffer import CHARACTERS_KEPT, LINES_KEPT, LogBuffer, highlight, slice_runs
+from vf_tui.render.log_buffer import CHARACTERS_KEPT, LINES_KEPT, LogBuffer, Sieve, highlight, slice_runs
 from vf_tui.widgets.paint import LineView
 
 TIME_CELLS = 9
@@ -61,7 +61,9 @@ class LogPane(LineView):
         classes: str | None = None,
     ) -> None:
         super().__init__(id=id, classes=classes)
-        self._buffer = LogBuffer(max_lines=max_lines, max_chars=max_chars, colour=colour)
+        self._source = LogBuffer(max_lines=max_lines, max_chars=max_chars, colour=colour)
+        self._buffer = self._source
+        self._sieve: Sieve | None = None
         self.empty_text = empty_text
         self.following = True
         self.wrapping = True
@@ -73,40 +75,47 @@ class LogPane(LineView):
 
     @property
     def buffer(self) -> LogBuffer:
-        """The lines."""
+        """The lines that are shown."""
         return self._buffer
+
+    @property
+    def held(self) -> int:
+        """How many lines there are, those that a filter hides too."""
+        return len(self._source)
 
     # -- data down
 
     def append(self, text: str, t: float = 0.0) -> None:
         """Add a chunk of raw text; it may begin and end within a line."""
         first = self._buffer.first_row
-        touched = self._buffer.feed(text, t)
-        self._added(touched, first)
+        touched = self._source.feed(text, t)
+        self._added(self._sift(touched), first)
 
     def append_lines(self, lines: Iterable[str | Line], t: float = 0.0, *, style: str = "") -> None:
         """Add whole lines: raw strings, or styled lines whose text is clean already."""
         first, n = self._buffer.first_row, 0
         for line in lines:
             if isinstance(line, str):
-                self._buffer.add(line, t, style=style)
+                self._source.add(line, t, style=style)
             else:
-                self._buffer.add_line(line, t)
+                self._source.add_line(line, t)
             n += 1
-        self._buffer.trim()
-        self._added(n, first)
+        self._source.trim()
+        self._added(self._sift(n), first)
 
     def set_lines(self, lines: Iterable[str | Line]) -> None:
         """Show these instead; the place is kept where possible."""
         top = self.scroll_offset.y
-        self._buffer.clear()
+        self._source.clear()
         for line in lines:
             if isinstance(line, str):
-                self._buffer.add(line)
+                self._source.add(line)
             else:
-                self._buffer.add_line(line)
-        self._buffer.trim()
+                self._source.add_line(line)
+        self._source.trim()
         self._match = None
+        if self._sieve is not None:
+            self._sieve.again()
         self._fit()
         if not self.following:
             self.jump(min(top, self.max_scroll_y))
@@ -114,7 +123,9 @@ class LogPane(LineView):
 
     def clear(self) -> None:
         """Show nothing, and follow."""
-        self._buffer.clear()
+        self._source.clear()
+        if self._sieve is not None:
+            self._sieve.again()
         self.new_lines, self._match, self._left = 0, None, 0
         self._fit()
         self.follow()
@@ -130,6 +141,23 @@ class LogPane(LineView):
                 # What is being read stays where it is while older lines go.
                 self.jump(max(0, self.scroll_offset.y - gone))
         self._settle()
+
+    def _sift(self, touched: int) -> int:
+        """Bring the filtered lines up to date; how many were added to those that are shown."""
+        return touched if self._sieve is None else self._sieve.sift()
+
+    def only(self, wanted: Callable[[str], bool] | None, light: re.Pattern[str] | None = None) -> int:
+        """Show only the lines that `wanted` lets through (None: all), with what `light` finds in them lit up; how
+        many there are. The first one that was in sight stays in sight."""
+        top = self._buffer.entry(self._buffer.row(self.scroll_offset.y)[0]) if len(self._buffer) else None
+        self._sieve = None if wanted is None else Sieve(self._source, wanted)
+        self._buffer = self._source if self._sieve is None else self._sieve.kept
+        self._pattern, self._match, self.new_lines = light, None, 0
+        self._fit()
+        line = self._buffer.index(top) if top is not None and not self.following else None
+        self.jump(self._buffer.row_of(line) if line is not None else self.max_scroll_y)
+        self.redraw()
+        return len(self._buffer)
 
     def _fit(self) -> None:
         width = self.area.width - (TIME_CELLS if self.timestamps else 0)
@@ -272,8 +300,9 @@ class LogPane(LineView):
         """See `LineView`; the last row tells how much is new while following is paused."""
         rows = super().view_rows()
         width = self.area.width
-        if not len(self._buffer) and rows and self.empty_text:
-            rows[0] = clip([(self.empty_text, "faint")], width)
+        if not len(self._buffer) and rows and (self.empty_text or self.held):
+            empty = f"none of {self.held:,} lines matches" if self.held else self.empty_text
+            rows[0] = clip([(empty, "faint")], width)
         elif self.new_lines and not self.following and rows:
             mark: Line = ((f" {self.new_lines:,} new {glyphs.current().down} End ", "new"),)
             keep = width - line_width(mark)
