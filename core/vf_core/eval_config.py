@@ -195,6 +195,17 @@ class EvalConfig(StrictModel):
         names = (plugin_name(self.env.taskset.id), self.model, plugin_name(self.env.agent.harness.id))
         return "--".join(slug(name) for name in names)
 
+    def with_model(self, model: str, client: ClientConfig) -> EvalConfig:
+        """This config with `model` behind `client` in place of its own, judges that ask the run's provider included."""
+        taskset = self.env.taskset
+        judges = tuple(
+            judge if judge.base_url is not None else judge.model_copy(update={"model": model})
+            for judge in taskset.task.judges
+        )
+        taskset = taskset.model_copy(update={"task": taskset.task.model_copy(update={"judges": judges})})
+        env = self.env.model_copy(update={"taskset": taskset})
+        return self.model_copy(update={"model": model, "client": client, "env": env})
+
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON can hold it, for `from_dict` in another process: **secrets given literally are in it**;
         what came from variables is a reference to them."""

@@ -134,7 +134,9 @@ async def run_eval_async(
     loaded = await asyncio.to_thread(_load, config, overrides)
     with _state_below(directory):
         async with ScriptedServer(scenario(says), speed=0, record=True) as model:
-            ready = _with_model(loaded, model.base_url, model.scenario.model, directory / "outputs")
+            client = loaded.client.model_copy(update={"base_url": model.base_url, "headers": {}})
+            ready = loaded.with_model(model.scenario.model, client)
+            ready = ready.model_copy(update={"output_dir": (directory / "outputs").absolute()})
             run_dir = RunDir.create(ready.output_dir, ready.run_name)
             async with EngineSession.open(ready, run_dir, serve=False) as session:
                 run = asyncio.ensure_future(session.run())
@@ -158,23 +160,6 @@ def _load(config: EvalConfig | Mapping[str, Any] | Path | str, overrides: Sequen
     if isinstance(config, Mapping):
         return EvalConfig.from_dict(dict(config), overrides=overrides)
     return EvalConfig.load(Path(config), overrides)
-
-
-def _with_model(config: EvalConfig, base_url: str, model: str, output_dir: Path) -> EvalConfig:
-    """`config` with the scripted model in place of every real one that is not at an address of its own."""
-    client = config.client.model_copy(update={"base_url": base_url})
-    task = config.env.taskset.task
-    judges = [
-        judge.model_copy(update={"model": model}) if judge.base_url is None else judge
-        for judge in getattr(task, "judges", ())
-    ]
-    env = config.env
-    if judges:
-        task = task.model_copy(update={"judges": type(task.judges)(judges)})
-        env = env.model_copy(update={"taskset": env.taskset.model_copy(update={"task": task})})
-    return config.model_copy(
-        update={"client": client, "model": model, "output_dir": output_dir.absolute(), "env": env}
-    )
 
 
 @contextmanager

@@ -57,9 +57,7 @@ def with_scripted(
     # Nothing that was meant for the provider goes to another.
     client = config.client.model_copy(update={"base_url": NOWHERE, "headers": {}})
     path = Path(scenario).absolute() if scenario else None
-    return config.model_copy(update={"model": model, "client": client}), lambda ready, place: serve(
-        ready, place, path
-    )
+    return config.with_model(model, client), lambda ready, place: serve(ready, place, path)
 
 
 def serve(config: EvalConfig, run_dir: RunDir, scenario: Path | None = None) -> EvalConfig:
