@@ -17,6 +17,7 @@ from vf_core.engine.recording import Recording
 from vf_core.engine.results import Results, exit_code, is_unreachable
 from vf_core.engine.saved import Saved
 from vf_core.engine.scheduler import Scheduler
+from vf_core.engine.shared_tools import SharedTools
 from vf_core.errors import TunnelError, VfError
 from vf_core.events import types as ev
 from vf_core.events.bus import Bus
@@ -26,6 +27,7 @@ from vf_core.interception.reach import make_server
 from vf_core.rollout import Attempt, Result, RolloutSpec, RunContext
 from vf_core.rollout.context import TUNNEL
 from vf_core.runs.layout import RunDir
+from vf_core.runtimes.base import Runtime
 from vf_core.sandboxes.ledger import Ledger
 from vf_core.sandboxes.owners import Owner
 from vf_core.trace.writer import TraceWriter
@@ -77,6 +79,9 @@ class Engine:
             works=lambda: self.launching.used("", TUNNEL, ""),
         )
         self._context = self._make_context()
+        self._tools = SharedTools(plan.shared_tools, self._context)
+        if plan.shared_tools:
+            self._context.shared_tools = self._tools.servers
 
     # ------------------------------------------------------------------ what links talk to
 
@@ -155,6 +160,7 @@ class Engine:
             opening.cancel()
             await asyncio.gather(opening, return_exceptions=True)
             self.launching.close()
+            await self._tools.close()
             await self._results.close()
             await self._server.stop()
 
@@ -294,12 +300,12 @@ class Engine:
     async def _finish(self) -> bool:
         """Bring every sandbox to proof, and say how the run ended; False when a restart came in between, at whatever
         moment: it is asked again after each wait."""
-        left = [runtime for job in self.jobs.values() for runtime in job.unsettled]
+        left = self._unsettled()
         if left:
             self.publish(
                 ev.Log(level="info", message=f"waiting for proof that {len(left)} sandboxes are gone")
             )
-            await confirm_gone(left)
+            await asyncio.gather(confirm_gone(left), self._tools.close())
         if self.scheduler.busy:
             return False
         await self._results.flush()
@@ -308,7 +314,7 @@ class Engine:
         if self.state.over:
             return True
         totals = self.state.totals
-        unconfirmed = tuple(sorted(r.name for job in self.jobs.values() for r in job.unsettled))
+        unconfirmed = tuple(sorted(runtime.name for runtime in self._unsettled()))
         code = exit_code(
             errors=totals.error,
             max_errors=self.plan.config.max_errors,
@@ -330,6 +336,10 @@ class Engine:
             )
         )
         return True
+
+    def _unsettled(self) -> list[Runtime]:
+        own = [runtime for job in self.jobs.values() for runtime in job.unsettled]
+        return [*own, *self._tools.unsettled]
 
     async def _linger(self) -> bool:
         """Wait while somebody watches; True when a restart gave the run more to do."""

@@ -115,7 +115,7 @@ def begin(job: Job, host: Host) -> Attempt:
     job.result = None
     attempt = job.attempt = host.new_attempt(job)
     job.forget_gone()
-    job.leftovers.append(attempt.runtime)
+    job.leftovers += attempt.runtimes
     return attempt
 
 
@@ -129,7 +129,7 @@ async def run_job(
         retry = retry_wanted(job, result, policy)
         _announce(job, host, attempt.number, result, final=not retry and job.intent is not Intent.RESTART)
         settled = await attempt.teardown(confirm=job.confirm)
-        if retry and not (settled and attempt.runtime.state.settled):
+        if retry and not (settled and all(runtime.state.settled for runtime in attempt.runtimes)):
             # Another sandbox beside one that may still be there is a decision for the user.
             retry = False
             _announce(job, host, attempt.number, result, final=True)

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from vf_core.engine.judge_checks import make_panel, require_keys
+from vf_core.engine.tool_checks import check_tools, warnings_of
 from vf_core.errors import ConfigError, VfError
 from vf_core.eval_config import EvalConfig
 from vf_core.harnesses.base import Harness
@@ -17,6 +18,7 @@ from vf_core.plugins import load_class
 from vf_core.rollout import RolloutSpec
 from vf_core.tasks import Task, TaskData
 from vf_core.tasks.scoring import group_rewards
+from vf_core.tasks.toolset import Toolset
 from vf_core.text import one_line
 
 _NAME_LIMIT = 200
@@ -31,6 +33,7 @@ class Plan:
     harness: Harness[Any]
     specs: list[RolloutSpec]
     warnings: tuple[str, ...] = ()
+    shared_tools: tuple[Toolset[Any, Any], ...] = ()
 
 
 def make_plan(config: EvalConfig, *, keys: bool = True) -> Plan:
@@ -57,6 +60,7 @@ def make_plan(config: EvalConfig, *, keys: bool = True) -> Plan:
         raise ConfigError(f"taskset {env.taskset.id!r} has no tasks", key="env.taskset")
     for task in tasks:
         _check(task, harness, config)
+    shared = check_tools(taskset, tasks, harness, config)
     panel = make_panel(tasks, config)
     if keys:
         require_keys(config)
@@ -72,7 +76,7 @@ def make_plan(config: EvalConfig, *, keys: bool = True) -> Plan:
         for position, task in enumerate(tasks)
         for sample in range(config.num_rollouts)
     ]
-    return Plan(config, harness, specs, _warnings(tasks, harness, config))
+    return Plan(config, harness, specs, (*_warnings(tasks, harness, config), *warnings_of(shared)), shared)
 
 
 def check_runtime(config: EvalConfig) -> None:

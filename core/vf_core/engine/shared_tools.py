@@ -87,13 +87,14 @@ class SharedTools:
         """End them, with proof where that can be had. Who needs them from now on gets new ones. Idempotent."""
         current, self._current = self._current, None
         watching, self._watching = self._watching, None
+        mine = self.unsettled
         for task in (watching, current):
             if task is not None and not task.done():
                 task.cancel()
                 await asyncio.wait({task})
             elif task is not None and not task.cancelled():
                 task.exception()
-        await asyncio.gather(*(_confirm(runtime) for runtime in self.unsettled))
+        await asyncio.gather(*(_confirm(runtime) for runtime in mine))
 
     async def _start_all(self) -> list[_Running]:
         return await all_or_none([self._start(k, one) for k, one in enumerate(self._toolsets, 1)])
