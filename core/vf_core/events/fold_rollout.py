@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from math import isfinite
 from typing import Any
@@ -13,6 +14,8 @@ from vf_core.events import types as ev
 from vf_core.events.state import (
     HISTORY_KEPT,
     OUTPUT_KEPT_ENDED,
+    SERVED_KEPT,
+    SERVERS_KEPT,
     TOOL_TEXT_KEPT,
     TOOLS_KEPT,
     TOOLS_KEPT_ENDED,
@@ -22,6 +25,7 @@ from vf_core.events.state import (
     RolloutView,
     RunState,
     SandboxView,
+    ServedView,
     Status,
     ToolView,
 )
@@ -57,6 +61,7 @@ def begin(
     r.model_since, r.model_call = None, -1
     r.text = r.reasoning = r.answer = r.output = ""
     r.tools.clear()
+    r.served = {}
     r.stop_condition = r.error_type = r.error = ""
     r.errors = []
     r.metrics = {}
@@ -131,7 +136,9 @@ def sandbox_moved(state: RunState, e: ev.RuntimeChanged) -> SandboxView:
     """A sandbox's move, whoever's it is."""
     box = state.sandboxes.get(e.sandbox)
     if box is None:
-        box = state.sandboxes[e.sandbox] = SandboxView(e.sandbox, e.rollout, e.attempt, e.kind)
+        box = state.sandboxes[e.sandbox] = SandboxView(
+            e.sandbox, e.rollout, e.attempt, e.kind, serves=e.serves
+        )
     if box.state is State.GONE:
         box.history.clear()
         box.id, box.attempt, box.image, box.ends = "", e.attempt, "", None
@@ -270,11 +277,25 @@ def _tool_returned(state: RunState, r: RolloutView, e: ev.ToolReturned) -> None:
             continue
         if tool.id == e.id:
             tool.result, tool.seconds, tool.ended = e.result[: ev.RESULT_LIMIT], e.seconds, e.t
-            tool.failed = e.failed
+            tool.failed, tool.server = e.failed, e.server or tool.server
             if newer >= TOOLS_WHOLE:
                 _shorten((tool,))
             return
         newer += 1
+
+
+def _served(state: RunState, r: RolloutView, e: ev.ToolsServed) -> None:
+    """A server's tools may become known only later, and change."""
+    server = e.server[: ev.NAME_LIMIT]
+    known = r.served.get(server)
+    if known is None and len(r.served) >= SERVERS_KEPT:
+        return
+    names = tuple(name[: ev.NAME_LIMIT] for name in e.tools[:SERVED_KEPT])
+    r.served[server] = (
+        ServedView(e.place, e.shared, names, len(e.tools))
+        if names or known is None
+        else replace(known, place=e.place, shared=e.shared)
+    )
 
 
 def _shorten(tools: Iterable[ToolView]) -> None:
@@ -385,6 +406,7 @@ HANDLERS: dict[type[ev.Event], Callable[[RunState, RolloutView, Any], None]] = {
     ev.ModelCallFinished: _model_finished,
     ev.ToolCalled: _tool_called,
     ev.ToolReturned: _tool_returned,
+    ev.ToolsServed: _served,
     ev.Scored: _scored,
     ev.AttemptFinished: _done,
     ev.ErrorRaised: _error,

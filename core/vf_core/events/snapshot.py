@@ -18,6 +18,7 @@ from vf_core.events.state import (
     RolloutView,
     RunState,
     SandboxView,
+    ServedView,
     ToolView,
     Totals,
 )
@@ -34,10 +35,11 @@ def _defaults(cls: type[Any], *skip: str) -> _Fields:
     )
 
 
-_ROLLOUT = _defaults(RolloutView, "attempts", "sandbox", "program", "tools", "phases", "errors")
+_ROLLOUT = _defaults(RolloutView, "attempts", "sandbox", "program", "tools", "served", "phases", "errors")
 _ATTEMPT = _defaults(AttemptView)
 _PROGRAM = _defaults(ProgramView)
 _TOOL = _defaults(ToolView)
+_SERVED = _defaults(ServedView)
 _SANDBOX = _defaults(SandboxView, "state", "history")
 _COMMAND = _defaults(CommandView)
 _TOTALS = _defaults(Totals)
@@ -61,6 +63,8 @@ def dump_rollout(r: RolloutView) -> dict[str, Any]:
         out["attempts"] = [_plain(a, _ATTEMPT) for a in r.attempts]
     if r.tools:
         out["tools"] = [_plain(t, _TOOL) for t in r.tools]
+    if r.served:
+        out["served"] = {name: _plain(s, _SERVED) for name, s in r.served.items()}
     if r.phases:
         out["phases"] = list(r.phases)
     if r.errors:
@@ -77,6 +81,10 @@ def load_rollout(data: dict[str, Any], sandboxes: dict[str, SandboxView]) -> Rol
     data = dict(data)
     attempts = [AttemptView(**a) for a in data.pop("attempts", ())]
     tools = deque(ToolView(**t) for t in data.pop("tools", ()))
+    served = {
+        name: ServedView(**s | {"tools": tuple(s.get("tools", ()))})
+        for name, s in data.pop("served", {}).items()
+    }
     phases = [(name, t) for name, t in data.pop("phases", ())]
     errors = [(t, kind, message) for t, kind, message in data.pop("errors", ())]
     program = ProgramView(**data.pop("program")) if "program" in data else None
@@ -85,6 +93,7 @@ def load_rollout(data: dict[str, Any], sandboxes: dict[str, SandboxView]) -> Rol
         **data,
         attempts=attempts,
         tools=tools,
+        served=served,
         phases=phases,
         errors=errors,
         program=program,

@@ -17,6 +17,8 @@ TOOLS_KEPT_ENDED = 8
 TOOLS_WHOLE = 4
 """How many of the latest tool calls keep their arguments and results whole."""
 TOOL_TEXT_KEPT = 400
+SERVERS_KEPT = 32
+SERVED_KEPT = 100
 PARTIAL_KEPT = 16
 HISTORY_KEPT = 64
 TEXT_KEPT = 2_000
@@ -37,7 +39,8 @@ ENDED: frozenset[str] = frozenset({"completed", "declined", "error", "stopped"})
 @dataclass(slots=True)
 class SandboxView:
     """One sandbox of one attempt, with every state it went through as (state, time, proof or detail). `ends`: when
-    its provider ends it by itself, Unix seconds; None where it does not."""
+    its provider ends it by itself, Unix seconds; None where it does not. `serves`: the tool server that it is for;
+    without a `rollout` it is one that all of them share."""
 
     name: str
     rollout: str
@@ -50,6 +53,7 @@ class SandboxView:
     detail: str = ""
     image: str = ""
     ends: float | None = None
+    serves: str = ""
     history: list[tuple[State, float, str]] = field(default_factory=list)
 
 
@@ -83,6 +87,17 @@ class ToolView:
 
 
 @dataclass(slots=True)
+class ServedView:
+    """A tool server that an attempt has: where it is (host, sandbox or external), and its tools' own names, empty
+    while they are not known; of very many only the first (`count` tells how many there are)."""
+
+    place: str = ""
+    shared: bool = False
+    tools: tuple[str, ...] = ()
+    count: int = 0
+
+
+@dataclass(slots=True)
 class AttemptView:
     """An attempt that is over, or the current one. `outcome` is empty until its result stands; `interrupted`
     when the engine ended before it did."""
@@ -104,7 +119,8 @@ class AttemptView:
 class RolloutView:
     """Everything that the screen knows of one rollout; what is about an attempt is about the current one.
 
-    `tools` ends with the calls that are being generated (`partial`). `sandboxes` names those of all attempts.
+    `tools` ends with the calls that are being generated (`partial`). `served` are the tool servers by the name that
+    their tools are advertised under, "" where it is left out. `sandboxes` names those of all attempts.
     `model_since` is set while a model call is under way, `model_call` is the number of the latest. `past` is what the
     attempts before the current one used, as far as it counts in the run's totals (see `fold_resume`).
     """
@@ -140,6 +156,7 @@ class RolloutView:
     answer: str = ""
     tools: deque[ToolView] = field(default_factory=deque)
     tool_count: int = 0
+    served: dict[str, ServedView] = field(default_factory=dict)
     output: str = ""
     reward: float | None = None
     rewards: dict[str, float] = field(default_factory=dict)
