@@ -79,17 +79,18 @@ def test_why_a_sandbox_failed_is_told_once() -> None:
 
 
 def test_a_snapshot_tells_what_was_missed_and_nothing_twice(capsys: pytest.CaptureFixture[str]) -> None:
-    for told in range(len(STORY) + 1):
+    story = (*STORY, ev.Log(seq=12, t=9.0, level="warning", message="take care"))
+    for told in range(len(story) + 1):
         state, reporter = RunState(), Reporter(json=False)
-        for event in STORY[:told]:
+        for event in story[:told]:
             apply(state, event)
             reporter.happened(event, state)
-        for event in STORY[told:]:
+        for event in story[told:]:
             apply(state, event)
         reporter.caught_up(state)
         lines = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
-        of_rollout = [line for line in lines if line.startswith("0000-0")]
-        assert len(of_rollout) == len(set(of_rollout)) == 4, (told, lines)
+        told_of = [line for line in lines if line.startswith(("0000-0", "warning: take care"))]
+        assert len(told_of) == len(set(told_of)) == 5, (told, lines)
 
 
 def test_what_is_left_is_named() -> None:

@@ -28,20 +28,24 @@ class PlainLines:
 
     def of(self, event: ev.Event, state: RunState) -> str | None:
         """The line for `event`, with its time in front; None when it is not worth one."""
+        if isinstance(event, ev.Log) and not self._new((event.rollout, 0, f"{event.t} {event.message}")):
+            return None
         text = self._rollout(event, state) if isinstance(event, ev.RolloutEvent) else self._run(event)
         return f"{_clock(event.t)} {one_line(text, limit=LINE_LIMIT)}" if text else None
 
     def missed(self, state: RunState) -> Iterator[str]:
-        """The lines of rollouts that went on without our hearing of it, as far as `state` still tells."""
-        for view in state.rollouts.values():
-            for event in _told_by(view):
-                line = self.of(event, state)
-                if line is not None:
-                    yield line
+        """The lines of what went on without our hearing of it, as far as `state` still tells."""
+        logs = (ev.Log(t=t, level=lvl, message=text, rollout=id) for t, lvl, text, id in state.logs)
+        for event in (*logs, *(event for view in state.rollouts.values() for event in _told_by(view))):
+            line = self.of(event, state)
+            if line is not None:
+                yield line
 
     def _first(self, event: ev.RolloutEvent, what: str) -> bool:
         """`what` was not told of this attempt yet; it counts as told from here on."""
-        key = (event.rollout, event.attempt, what)
+        return self._new((event.rollout, event.attempt, what))
+
+    def _new(self, key: tuple[str, int, str]) -> bool:
         new = key not in self._told
         self._told.add(key)
         return new
