@@ -196,7 +196,7 @@ class EvalConfig(StrictModel):
         return "--".join(slug(name) for name in names)
 
     def with_model(self, model: str, client: ClientConfig) -> EvalConfig:
-        """This config with `model` behind `client` in place of its own, judges that ask the run's provider included."""
+        """This config with `model` behind `client`, judges that ask the run's provider included."""
         taskset = self.env.taskset
         judges = tuple(
             judge if judge.base_url is not None else judge.model_copy(update={"model": model})
