@@ -26,6 +26,7 @@ EPILOG = (
 # Name, module under vf_tui.commands, and the line that `--help` shows without importing it.
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("run", "Start a run and watch it."),
+    "resume": ("resume", "Run again what is missing of a run, or went wrong; the rest stands."),
     "demo": ("demo", "A real run with nothing to configure: bundled tasks, a scripted model."),
     "attach": ("view", "Watch a run that is live."),
     "open": ("view", "Look at any run directory, also one written by verifiers."),
@@ -38,6 +39,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "unpause": ("act", "Launch again."),
     "sandboxes": ("sandboxes", "List all sandboxes: what exists, and what is left of dead runs."),
     "cleanup": ("cleanup", "Delete what dead runs left, with proof."),
+    "plugins": ("plugins", "List tasksets, harnesses and judges, and what is broken and why."),
+    "init": ("init", "Make a package of your own: a taskset, a harness, a judge."),
     "doctor": ("doctor", "Check what this machine can do."),
     "config": ("about", "Print the settings and where each comes from."),
     "keys": ("about", "Print the keys and what they do."),

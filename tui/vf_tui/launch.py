@@ -42,6 +42,7 @@ class Launched:
     socket: Path | None
     link: Callable[[], Link]
     interrupt: Callable[[str], None]
+    resumed: bool
     ended: Callable[[float], bool] = field(default=lambda timeout: True)
 
     def record(self) -> dict[str, Any]:
@@ -53,6 +54,7 @@ class Launched:
             "name": config.run_name,
             "dir": text_of(self.run_dir.path),
             "mode": self.mode,
+            "resumed": self.resumed,
             "pid": self.pid,
             "socket": str(self.socket) if self.socket else None,
             "model": config.model,
@@ -91,12 +93,13 @@ def launch(
     embedded: bool,
     mode: str,
     abandoned: threading.Event | None = None,
+    resume: bool = False,
 ) -> Launched:
     """Start an engine, as a process of its own or (`embedded`) on a thread of this one, and wait until it is up.
 
-    A process that is not up yet when `abandoned` is set is ended.
+    A process that is not up yet when `abandoned` is set is ended. `resume`: it takes up the run that is there.
 
-    Raises `ConfigError` when it refuses the config: nothing of the run is left then. `LinkError` when it fails.
+    Raises `ConfigError` when it refuses the config: nothing of a new run is left then. `LinkError` when it fails.
     """
     from vf_core.runtimes.environment import hide_own_secrets, withhold
 
@@ -104,24 +107,27 @@ def launch(
     # We may be an ancestor of the agents' programs, which can read an ancestor's environment.
     hide_own_secrets()
     try:
-        return (
-            _in_thread(config, run_dir, mode) if embedded else _in_process(config, run_dir, mode, abandoned)
-        )
+        if embedded:
+            return _in_thread(config, run_dir, mode, resume)
+        return _in_process(config, run_dir, mode, abandoned, resume)
     except ConfigError:
-        _forget(run_dir)
+        if not resume:
+            _forget(run_dir)
         raise
     except LinkError:
-        if abandoned is not None and abandoned.is_set():
+        if abandoned is not None and abandoned.is_set() and not resume:
             _forget(run_dir)
         raise
 
 
 def _in_process(
-    config: EvalConfig, run_dir: RunDir, mode: str, abandoned: threading.Event | None
+    config: EvalConfig, run_dir: RunDir, mode: str, abandoned: threading.Event | None, resume: bool
 ) -> Launched:
-    from vf_core.engine.spawn import start_engine
+    from vf_core.engine.resume import reading_seconds
+    from vf_core.engine.spawn import START_TIMEOUT, start_engine
 
-    handle = start_engine(config, run_dir, abandoned=abandoned)
+    timeout = START_TIMEOUT + (reading_seconds(run_dir) if resume else 0)
+    handle = start_engine(config, run_dir, timeout=timeout, abandoned=abandoned, resume=resume)
 
     def link() -> Link:
         from vf_core.link.socket import SocketLink
@@ -139,14 +145,14 @@ def _in_process(
             return False
         return True
 
-    return Launched(config, run_dir, mode, handle.pid, handle.socket, link, interrupt, ended)
+    return Launched(config, run_dir, mode, handle.pid, handle.socket, link, interrupt, resume, ended)
 
 
-def _in_thread(config: EvalConfig, run_dir: RunDir, mode: str) -> Launched:
+def _in_thread(config: EvalConfig, run_dir: RunDir, mode: str, resume: bool) -> Launched:
     from vf_core.engine.session import embedded
     from vf_core.link.local import EngineThread, LocalLink
 
-    thread = EngineThread(embedded(config, run_dir))
+    thread = EngineThread(embedded(config, run_dir, resume=resume))
     engine: Any = thread.start()
 
     def interrupt(name: str) -> None:
@@ -161,6 +167,7 @@ def _in_thread(config: EvalConfig, run_dir: RunDir, mode: str) -> Launched:
         None,
         lambda: LocalLink(thread, run_dir=run_dir.path),
         interrupt,
+        resume,
         thread.join,
     )
 

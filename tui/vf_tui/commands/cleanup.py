@@ -93,7 +93,7 @@ def cleanup_command(
             "nobody can be asked here (no terminal): give --yes, or --dry-run to see what would be done",
             click.get_current_context(),
         )
-    return run_apart(lambda: _cleanup(wanted))
+    return run_apart(lambda: cleanup_wanted(wanted))
 
 
 def _run_id(text: str) -> str:
@@ -124,7 +124,8 @@ def _can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-async def _cleanup(wanted: Wanted) -> int:
+async def cleanup_wanted(wanted: Wanted) -> int:
+    """Carry out what is `wanted`, told on the way; the exit code."""
     from vf_core.sandboxes.inventory import take
     from vf_core.sandboxes.ledger import Ledger
     from vf_tui.commands.boxes import report_lines

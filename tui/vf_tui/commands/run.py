@@ -19,6 +19,7 @@ from vf_tui.commands.scripted import is_config, scripted_option, with_scripted
 
 if TYPE_CHECKING:
     from vf_core.eval_config import EvalConfig
+    from vf_core.events.state import RunState
     from vf_core.link.base import Description
     from vf_core.runs.layout import RunDir
     from vf_tui.launch import Launched
@@ -132,6 +133,14 @@ def run_command(how: How, scripted: str | None, args: tuple[str, ...]) -> int:
 
 def split_config(args: Sequence[str]) -> tuple[Path | None, list[str]]:
     """The config file among `args` (`@ FILE`, `@FILE` or a bare path) and the other arguments."""
+    files, rest = split_files(args)
+    if len(files) > 1:
+        raise click.UsageError(f"one config file, not {len(files)}: {', '.join(files)}")
+    return (Path(files[0]) if files else None), rest
+
+
+def split_files(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What in `args` is no option, and the options with their values."""
     files: list[str] = []
     rest: list[str] = []
     todo = list(args)
@@ -150,9 +159,7 @@ def split_config(args: Sequence[str]) -> tuple[Path | None, list[str]]:
                 rest.append(todo.pop(0))
         else:
             files.append(arg)
-    if len(files) > 1:
-        raise click.UsageError(f"one config file, not {len(files)}: {', '.join(files)}")
-    return (Path(files[0]) if files else None), rest
+    return files, rest
 
 
 def _is_option(arg: str) -> bool:
@@ -193,8 +200,16 @@ Prepare = Callable[["EvalConfig", "RunDir"], "EvalConfig"]
 """What is still to be done to a config once its run directory is there."""
 
 
-def run_config(config: EvalConfig, how: How, prepare: Prepare | None = None) -> int:
-    """Start a run of `config` and watch it; the exit code."""
+def run_config(
+    config: EvalConfig,
+    how: How,
+    prepare: Prepare | None = None,
+    *,
+    run_dir: RunDir | None = None,
+    before: RunState | None = None,
+) -> int:
+    """Start a run of `config`, or take up the one in `run_dir` that was left as `before`, and watch it; the exit
+    code."""
     from vf_core.link.base import Description
     from vf_tui.launch import launch, new_run_dir
 
@@ -202,20 +217,21 @@ def run_config(config: EvalConfig, how: How, prepare: Prepare | None = None) -> 
     plain = bool(how.headless or how.json or reason)
     if reason:
         notice(f"no screen ({reason}): plain lines")
-    run_dir = new_run_dir(config)
+    resume = run_dir is not None
+    place = new_run_dir(config) if run_dir is None else run_dir
     mode = "detached" if how.detach else "embedded" if how.embedded else "headless" if plain else "screen"
 
     abandoned = threading.Event()
 
     def start() -> Launched:
-        ready = prepare(config, run_dir) if prepare is not None else config
-        return launch(ready, run_dir, embedded=how.embedded, mode=mode, abandoned=abandoned)
+        ready = prepare(config, place) if prepare is not None else config
+        return launch(ready, place, embedded=how.embedded, mode=mode, abandoned=abandoned, resume=resume)
 
     if how.detach:
         return _detached(start, abandoned, how)
     if plain:
-        return asyncio.run(_headless(start, abandoned, run_dir, how))
-    about = Description("socket", run=run_dir.run_id, name=config.run_name, dir=str(run_dir.path))
+        return asyncio.run(_headless(start, abandoned, place, how, before))
+    about = Description("socket", run=place.run_id, name=config.run_name, dir=str(place.path))
     return on_screen(start, about, how)
 
 
@@ -237,7 +253,7 @@ def _detached(start: Callable[[], Launched], abandoned: threading.Event, how: Ho
         emit(launched.record())
     else:
         short = launched.run_dir.run_id[:8]
-        say(f"run {short} started in {launched.run_dir.path}")
+        say(f"run {short} {'resumed' if launched.resumed else 'started'} in {launched.run_dir.path}")
         say(f"watch it with: vf-tui attach {short}")
     return OK
 
@@ -268,9 +284,14 @@ def _end_embedded(launched: Launched) -> None:
 
 
 async def _headless(
-    start: Callable[[], Launched], abandoned: threading.Event, run_dir: RunDir, how: How
+    start: Callable[[], Launched],
+    abandoned: threading.Event,
+    run_dir: RunDir,
+    how: How,
+    before: RunState | None = None,
 ) -> int:
-    """Watch in lines or records to the end. A signal ends the run, gracefully and visibly."""
+    """Watch in lines or records to the end; what `before` tells is not told again. A signal ends the run, gracefully
+    and visibly."""
     from vf_core.errors import LinkError
     from vf_tui.headless import Reporter, on_signals, watch
     from vf_tui.launch import connect
@@ -308,7 +329,10 @@ async def _headless(
                 notice(f"run directory: {run_dir.path}")
             link, state = await connect(launched)
             try:
-                watched = await watch(link, state, Reporter(json=how.json), from_start=True)
+                reporter = Reporter(json=how.json)
+                if before is not None:
+                    reporter.caught_up(before, silent=True)
+                watched = await watch(link, state, reporter, from_start=True)
             finally:
                 await link.close()
             return await _last_word(launched, watched, how)
