@@ -49,6 +49,11 @@ class AttemptTools:
         """The sandboxes that servers have for themselves."""
         return [placed.runtime for placed in self._placed if placed.runtime is not None]
 
+    @property
+    def wanted(self) -> bool:
+        """There are servers to be started, or shared ones."""
+        return bool(self._placed) or self._context.shared_tools is not None
+
     async def start(self, session: Session) -> Mapping[str, str]:
         """Start the servers, all at once; for each its prefix, and the address at which the agent's program reaches
         it. Raises `ToolsetError`, `SandboxError`, `TunnelError`."""
@@ -56,16 +61,16 @@ class AttemptTools:
             raise ToolsetError(
                 f"its toolsets: {type(self._broken).__name__}: {self._broken}"
             ) from self._broken
-        shared = self._context.shared_tools
-        work = [self._start(placed, k, session) for k, placed in enumerate(self._placed)]
-        servers: list[ToolServer] = [
-            *(await shared() if shared is not None else ()),
-            *(await all_or_none(work)),
-        ]
+        own = [self._start(placed, k, session) for k, placed in enumerate(self._placed)]
+        servers = [server for found in await all_or_none([self._shared(), *own]) for server in found]
         if not servers:
             return {}
         root = endpoint(self._agent, self._context).removesuffix("/v1")
         return {server.name: root + session.add_tools(server) for server in servers}
+
+    async def _shared(self) -> Sequence[ToolServer]:
+        shared = self._context.shared_tools
+        return () if shared is None else await shared()
 
     def _place(self, k: int, toolset: Toolset[Any, Any]) -> Placed:
         config = toolset.config
@@ -84,10 +89,10 @@ class AttemptTools:
         )
         return Placed(toolset, box)
 
-    async def _start(self, placed: Placed, k: int, session: Session) -> ToolServer:
+    async def _start(self, placed: Placed, k: int, session: Session) -> Sequence[ToolServer]:
         toolset, runtime = placed.toolset, placed.runtime
         if toolset.config.url is not None:
-            return external(toolset)
+            return (external(toolset),)
         if runtime is not None:
             await runtime.start()
         else:
@@ -97,7 +102,8 @@ class AttemptTools:
             root = await channel_root(runtime, self._context)
             path, secret = session.channel
             channel = (root + path, secret)
-        return await serve(toolset, runtime, port=port_of(runtime, self._rank(k)), channel=channel)
+        port = port_of(runtime, self._rank(k))
+        return (await serve(toolset, runtime, port=port, channel=channel),)
 
     def _rank(self, k: int) -> int:
         """The how-manieth it is of those that share its sandbox."""

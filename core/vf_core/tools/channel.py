@@ -14,7 +14,7 @@ from vf_core.tools.spec import find
 from vf_core.trace.task import State, WireTaskData
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2 as httpx
 
 TIMEOUT = 30.0
 TRIES = 5
@@ -83,7 +83,7 @@ class Channel:
         return cls.model_validate(told["task"])
 
     async def _ask(self, method: str, url: str, secret: str, body: bytes | None = None) -> bytes:
-        import httpx
+        import httpx2 as httpx
         import tenacity
 
         headers = {"authorization": f"Bearer {secret}"}
@@ -109,7 +109,7 @@ class Channel:
         return answer.content
 
     def _client(self, url: str) -> httpx.AsyncClient:
-        import httpx
+        import httpx2 as httpx
 
         host = urlsplit(url).hostname or ""
         # The host's proxy settings are not for what is on the host itself.

@@ -22,7 +22,7 @@ from vf_core.tools.serve import main
 
 main()
 """
-# $1: a check in Python; prints the first interpreter for which it holds.
+# $1: a check in Python; $2…: its arguments. Prints the first interpreter for which it holds.
 _HAVE = """
 code=$1; shift
 for python in python3 python; do
@@ -31,15 +31,34 @@ for python in python3 python; do
 done
 exit 1
 """
+# Its arguments: modules to import, distributions of certain versions, others of any, a directory, and the wheels to
+# be unpacked there first.
 _CHECK = """
-import importlib, sys
+import importlib, sys, zipfile
 from importlib.metadata import version
-for pin in sys.argv[1].split():
+modules, pins, names, directory, *wheels = sys.argv[1:]
+if directory:
+    for wheel in wheels:
+        zipfile.ZipFile(wheel).extractall(directory)
+    sys.path.insert(0, directory)
+for pin in pins.split():
     name, _, wanted = pin.partition("==")
     assert version(name) == wanted
-for module in sys.argv[2].split():
+for name in names.split():
+    version(name)
+for module in modules.split():
     importlib.import_module(module)
 """
+_SERVE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from vf_core.tools.serve import main; main()"
+_PYTHON = ("-I", "-u", "-X", "utf8")
+_MODULES = (
+    "vf_core.tools.app",
+    "vf_core.tools.channel",
+    "mcp.server.mcpserver",
+    "uvicorn",
+    "tenacity",
+    "httpx2",
+)
 
 
 def goods(toolset: Toolset[Any, Any]) -> list[Shipment]:
@@ -54,17 +73,24 @@ def goods(toolset: Toolset[Any, Any]) -> list[Shipment]:
 
 
 async def install(toolset: Toolset[Any, Any], runtime: Runtime, directory: str) -> list[str]:
-    """The argv prefix that serves `toolset` in `runtime`, what it needs installed there; `directory` is a private one
-    in it. Raises `ToolsetError`, `SandboxError`."""
+    """The argv prefix that serves `toolset` in `runtime`; `directory` is a private one in it.
+
+    The image's own packages are used when it has what is needed: all of it, or all but what is worked on here, which
+    is put beside them. Else everything is installed. Raises `ToolsetError`, `SandboxError`.
+    """
     needed = await asyncio.to_thread(goods, toolset)
-    modules = ("vf_core.tools.app", "mcp.server.mcpserver", "uvicorn", type(toolset).__module__)
+    modules = " ".join((*_MODULES, type(toolset).__module__))
+    names = " ".join(name for one in needed for name in one.of_extras)
     pins = " ".join(f"{one.name}=={one.version}" for one in needed if one.version)
-    argv = ["sh", "-c", _HAVE, "vf-have", _CHECK, pins, " ".join(modules)]
-    found = await runtime.run(argv, timeout=CHECK_TIMEOUT)
-    if found.exit_code == 0 and found.stdout.strip():
-        return [found.stdout.strip(), "-I", "-u", "-X", "utf8", "-m", "vf_core.tools.serve"]
+    if python := await _found(runtime, [modules, pins, names, ""]):
+        return [python, *_PYTHON, "-m", "vf_core.tools.serve"]
     for one in needed:
         await runtime.write(f"{directory}/{one.file}", one.data)
+    if all(one.is_wheel for one in needed):
+        site, files = f"{directory}/site", [f"{directory}/{one.file}" for one in needed]
+        if python := await _found(runtime, [modules, "", names, site, *files]):
+            return [python, *_PYTHON, "-c", _SERVE, site]
+    for one in needed:
         if not one.is_wheel:
             unpacked = await runtime.run(["tar", "-xzf", f"{directory}/{one.file}", "-C", directory])
             if unpacked.exit_code != 0:
@@ -72,6 +98,12 @@ async def install(toolset: Toolset[Any, Any], runtime: Runtime, directory: str) 
     try:
         return await runtime.prepare_script(_PROGRAM, [one.requirement(directory) for one in needed])
     except HarnessError as e:
-        raise ToolsetError(
-            f"{type(toolset).__name__} cannot be installed in the sandbox: {e.message}", hint=e.hint
-        ) from e
+        what = type(toolset).__name__
+        raise ToolsetError(f"{what} cannot be installed in the sandbox: {e.message}", hint=e.hint) from e
+
+
+async def _found(runtime: Runtime, check: list[str]) -> str:
+    """The interpreter of the image for which the check holds; empty when there is none."""
+    argv = ["sh", "-c", _HAVE, "vf-have", _CHECK, *check]
+    found = await runtime.run(argv, timeout=CHECK_TIMEOUT)
+    return found.stdout.strip() if found.exit_code == 0 else ""

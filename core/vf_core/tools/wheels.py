@@ -38,13 +38,14 @@ _COMPILED = (".so", ".pyd", ".dylib", ".dll")
 @dataclass(frozen=True, slots=True)
 class Shipment:
     """A distribution to be installed in a sandbox. `data` is a wheel, or an archive with the project in the directory
-    `name`. `pin` is `name==version` where the version is known."""
+    `name`; `of_extras` are the distributions that its extras ask for, by name."""
 
     name: str
     version: str
     file: str
     data: bytes
     extras: tuple[str, ...] = ()
+    of_extras: tuple[str, ...] = ()
 
     @property
     def is_wheel(self) -> bool:
@@ -212,4 +213,23 @@ def _wheel(
             b"Wheel-Version: 1.0\nGenerator: vf-tui\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         )
         archive.writestr(zipfile.ZipInfo(f"{info}/RECORD"), "".join(record) + f"{info}/RECORD,,\n")
-    return Shipment(name, version, f"{stem}-py3-none-any.whl", buffer.getvalue(), extras)
+    return Shipment(
+        name, version, f"{stem}-py3-none-any.whl", buffer.getvalue(), extras, _of_extras(told, extras)
+    )
+
+
+def _of_extras(told: str, extras: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of what these extras ask for, as this machine's markers say."""
+    from packaging.requirements import Requirement
+
+    found = []
+    for text in re.findall(r"(?m)^Requires-Dist: (.+?)\s*$", told) if extras else ():
+        requirement = Requirement(text)
+        marker = requirement.marker
+        if (
+            marker
+            and not marker.evaluate({"extra": ""})
+            and any(marker.evaluate({"extra": e}) for e in extras)
+        ):
+            found.append(requirement.name)
+    return tuple(found)
