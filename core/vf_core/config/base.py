@@ -54,6 +54,20 @@ KeyPath = tuple[str, ...]
 """Where a value stands: the keys from the root of the config."""
 
 
+class Index(str):
+    """A part of a key path that is a place in a list."""
+
+    __slots__ = ()
+
+
+def item_of(annotation: Any) -> Any:
+    """What the items of a list are; None when unknown."""
+    for kind in alternatives(annotation):
+        if get_origin(kind) in (list, set, frozenset, tuple):
+            return get_args(kind)[0]
+    return None
+
+
 def spellings(model: type[BaseModel]) -> dict[str, str]:
     """Every key that `model` accepts, aliases included, and the field that it sets."""
     out: dict[str, str] = {}

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from vf_core.config.base import KeyPath, Narrow, spellings, tables
+from vf_core.config.base import Index, KeyPath, Narrow, item_of, spellings, submodel, tables
 from vf_core.config.secrets import names_secret
 from vf_core.errors import ConfigError
 from vf_core.text import one_line
@@ -62,8 +62,16 @@ def _with_hint(problem: Problem) -> str:
 
 
 def dotted(at: Iterable[str]) -> str:
-    """A key as TOML writes it: parts that hold anything but letters, digits, `-`, `_` are quoted."""
-    return ".".join(part if _BARE.fullmatch(part) else json.dumps(one_line(part, limit=80)) for part in at)
+    """A key as TOML writes it: parts that hold anything but letters, digits, `-`, `_` are quoted; places in lists
+    stand in brackets."""
+    out = ""
+    for part in at:
+        if isinstance(part, Index):
+            out += f"[{part}]"
+        else:
+            shown = part if _BARE.fullmatch(part) else json.dumps(one_line(part, limit=80))
+            out += f".{shown}" if out else shown
+    return out
 
 
 def problems_of(
@@ -106,15 +114,21 @@ def _place(detail: ErrorDetails, data: Any) -> KeyPath:
             data = None  # a default of the model itself does not fit
         else:
             break
-        out.append(str(part))
+        out.append(Index(part) if isinstance(part, int) else str(part))
     return tuple(out)
 
 
 def _table_at(model: type[BaseModel], loc: KeyPath) -> type[BaseModel] | None:
-    for at, found in tables(model, {}):
-        if at == loc[:-1]:
-            return found
-    return None
+    found: type[BaseModel] | None = model
+    due: Any = None
+    for part in loc[:-1]:
+        if isinstance(part, Index):
+            due = item_of(due)
+        else:
+            info = found.model_fields.get(spellings(found).get(part, part)) if found else None
+            due = info.annotation if info else None
+        found = submodel(due)
+    return found
 
 
 def unknown_key(at: KeyPath, table: type[BaseModel] | None, root: type[BaseModel], narrow: Narrow) -> Problem:

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from vf_core.config.base import KeyPath, Narrow, alternatives, spellings, submodel
+from vf_core.config.base import KeyPath, Narrow, alternatives, item_of, spellings, submodel
 from vf_core.config.explain import Problem, dotted
 from vf_core.config.load import COMMAND_LINE, Override, assign
 from vf_core.config.paths import path_of
@@ -99,7 +99,7 @@ class Fitter:
                 place = (*place, name)
             elif (entry := _entry(annotation)) is not None:
                 annotation, place = entry, (*place, part)
-            elif part.isdigit() and (item := _item(annotation)) is not None:
+            elif part.isdigit() and (item := item_of(annotation)) is not None:
                 annotation, place = item, (*place, part)
             else:
                 annotation, place = None, (*place, part)
@@ -138,7 +138,7 @@ class _Pass:
         if isinstance(value, Mapping):
             return self._mapping(annotation, value, at, written)
         if isinstance(value, list):
-            items = _item(annotation)
+            items = item_of(annotation)
             return [
                 self._listed(items, inner, (*at, str(i)), f"{written}[{i}]") for i, inner in enumerate(value)
             ]
@@ -200,14 +200,6 @@ def _entry(annotation: Any) -> Any:
             return get_args(kind)[1]
         if kind is dict:
             return Any
-    return None
-
-
-def _item(annotation: Any) -> Any:
-    """What the items of a list are; None when unknown."""
-    for kind in alternatives(annotation):
-        if get_origin(kind) in (list, set, frozenset, tuple):
-            return get_args(kind)[0]
     return None
 
 

@@ -11,7 +11,7 @@ from vf_core.eval_config import EvalConfig
 from vf_core.judges import Judge
 from vf_core.plugins import load_class
 from vf_core.tasks import Task
-from vf_core.tasks.decorators import hooks
+from vf_core.tasks.decorators import arguments, hooks
 from vf_core.tasks.judging import JudgeConfig, Panel
 
 KEY = "env.taskset.task.judges"
@@ -60,6 +60,7 @@ def _make(config: JudgeConfig, key: str, tasks: Sequence[Task[Any, Any, Any]]) -
         )
     try:
         judge: Judge[Any, Any] = cls(config)
+        arguments(judge.score, dict.fromkeys(("task", "trace", "runtime")), "its score")
         judge.validate()
         for task in tasks:
             judge.validate_task(task.data)
@@ -69,8 +70,8 @@ def _make(config: JudgeConfig, key: str, tasks: Sequence[Task[Any, Any, Any]]) -
         raise
     except ValueError as e:
         raise ConfigError(str(e), key=key) from e
-    except VfError:
-        raise
+    except VfError as e:
+        raise PluginError(f"judge {config.id!r}: {e.message}", key=key, hint=e.hint) from e
     except (Exception, SystemExit) as e:
         raise PluginError(f"judge {config.id!r} can't be made: {type(e).__name__}: {e}", key=key) from e
     return judge

@@ -90,8 +90,9 @@ class Judge(Generic[ParsedT, ConfigT]):
 
     # -- a rollout ---------------------------------------------------------------------------------------------
 
-    async def score(self, task: TaskData, trace: Trace[Any, Any]) -> float | Mapping[str, float]:
-        """The verdict on a rollout, or several by name. It may ask for `runtime`, the live sandbox, too."""
+    async def score(self, *args: Any, **kwargs: Any) -> float | Mapping[str, float]:
+        """The verdict on a rollout, or several by name. A subclass takes those of `task` (the row), `trace` and
+        `runtime` (the live sandbox) that it needs, by these names; it may be a plain function."""
         raise NotImplementedError(f"{type(self).__name__} has no score: it can't be one of a config's judges")
 
     def build_messages(self, **fields: Any) -> str | Sequence[Message]:

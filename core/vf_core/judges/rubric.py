@@ -69,7 +69,7 @@ class Criterion(StrictModel):
 class Rubric(StrictModel):
     """A criteria file."""
 
-    criteria: tuple[Criterion, ...] = Field(min_length=1)
+    criteria: list[Criterion]
 
 
 class RubricJudgeConfig(JudgeConfig):
