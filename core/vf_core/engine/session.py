@@ -22,6 +22,7 @@ from vf_core.link.server import PROTOCOL, SocketServer
 from vf_core.runs.layout import RunDir, write_private
 from vf_core.runs.lock import RunLock
 from vf_core.runs.recorder import Recorder
+from vf_core.runtimes.environment import withhold
 from vf_core.sandboxes.ledger import Ledger
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class EngineSession:
         """
         async with AsyncExitStack() as stack:
             stack.callback(RunLock(run_dir.events).release)
+            withhold(config.secret_variables())
             plan = await asyncio.to_thread(make_plan, config)
             ledger = Ledger.open()
             stack.push_async_callback(ledger.aclose)
