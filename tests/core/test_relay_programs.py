@@ -46,7 +46,7 @@ async def test_tools_are_listed_and_called_through_the_relay(good: McpProcess) -
         picture = await asyncio.to_thread(tools.call, "calc_picture", {})
         assert picture[0]["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
         assert "fail" in str(await asyncio.to_thread(tools.call, "calc_fail", {}))
-        (served,) = r.told(ev.ToolsServed)
+        _, served = r.told(ev.ToolsServed)
         assert (served.server, served.place, served.shared) == ("calc", "host", False)
         assert {"add", "fail", "silent"} <= set(served.tools)
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from doubles.intercepted import Client, Reply, Rig
 from vf_core.interception import Session
@@ -66,6 +66,22 @@ class Asked:
 Answering = Callable[[Asked], Awaitable[None] | None]
 
 
+class _Watched(asyncio.StreamReaderProtocol):
+    """Tells the end of its connection also while an answer is being thought about."""
+
+    gone: asyncio.Event | None = None
+
+    def eof_received(self) -> bool:
+        if self.gone is not None:
+            self.gone.set()
+        return super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self.gone is not None:
+            self.gone.set()
+
+
 class ToolDouble:
     """Listens on the loopback; each request is answered by `answer`, which a test replaces."""
 
@@ -77,7 +93,8 @@ class ToolDouble:
 
     async def start(self) -> None:
         """Listen, on the same port each time."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=1 << 26)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._protocol, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -89,8 +106,10 @@ class ToolDouble:
             asked.writer.transport.abort()
         await asyncio.sleep(0)
 
+    def _protocol(self) -> asyncio.StreamReaderProtocol:
+        return _Watched(asyncio.StreamReader(limit=1 << 26), self._serve)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked: Asked | None = None
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
@@ -100,6 +119,7 @@ class ToolDouble:
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 asked = Asked(head[0].split(" ")[0], headers, body, writer)
                 self.asked.append(asked)
+                cast("_Watched", writer.transport.get_protocol()).gone = asked.gone
                 done = self.answer(asked)
                 if done is not None:
                     await done
@@ -107,9 +127,6 @@ class ToolDouble:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
-            for one in self.asked:
-                if one.writer is writer:
-                    one.gone.set()
             writer.close()
 
     def server(self, name: str = "calc", **more: Any) -> ToolServer:

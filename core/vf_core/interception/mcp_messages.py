@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,8 +130,6 @@ class EventCutter:
 
     __slots__ = ("_parts", "_tail", "size")
 
-    _END = re.compile(rb"(?>\r\n|\r|\n){2}")
-
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._tail = b""
@@ -142,17 +140,17 @@ class EventCutter:
         edge = self._tail + data
         self._parts.append(data)
         self.size += len(data)
-        self._tail = edge[-3:]
-        if self._END.search(edge) is None:
+        self._tail = edge[-1:]
+        if next(_blank_lines(edge), None) is None:
             return []
         whole = self.rest()
         found: list[bytes] = []
         start = 0
-        for end in self._END.finditer(whole):
-            found.append(whole[start : end.end()])
-            start = end.end()
+        for end in _blank_lines(whole):
+            found.append(whole[start:end])
+            start = end
         if rest := whole[start:]:
-            self._parts, self.size, self._tail = [rest], len(rest), rest[-3:]
+            self._parts, self.size, self._tail = [rest], len(rest), rest[-1:]
         return found
 
     def rest(self) -> bytes:
@@ -160,3 +158,24 @@ class EventCutter:
         whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         self._parts, self._tail, self.size = [], b"", 0
         return whole
+
+
+_BLANK = (b"\n\n", b"\n\r", b"\r\r")
+
+
+def _blank_lines(data: bytes) -> Iterator[int]:
+    """Where each blank line ends, whatever ends the lines. No regular expression: one takes 200 ns a byte."""
+    size, start = len(data), 0
+    at = [-1, -1, -1]
+    while True:
+        for n, pair in enumerate(_BLANK):
+            if at[n] < start:
+                found = data.find(pair, start)
+                at[n] = size if found < 0 else found
+        first = min(at)
+        if first == size:
+            return
+        start = first + 2
+        if data[start - 1] == 13 and data[start : start + 1] == b"\n":
+            start += 1
+        yield start

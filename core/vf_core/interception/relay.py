@@ -126,10 +126,15 @@ class Relay:
         self._guarded(self._complete)
 
     def on_failure(self, error: ProviderError) -> None:
+        server, address = self._door.server, self._door.upstream.address
         # Where nobody listens any more: a server that is this rollout's alone does not come back.
-        server, why = self._door.server, error.message
         gone = error.unreachable and error.status_code == 503 and server.own and not server.shared
-        self._guarded(self._fail, FINAL if gone else PASSING, f"it is gone ({why})" if gone else why)
+        # Where it is, is not for the sandbox to know.
+        told = error.message.removeprefix(f"{address}: ")
+        if address in told:
+            log.info("rollout %s: tool server %s: %s", self._door.session.rollout, self._door.label, told)
+            told = "it is gone" if gone else "it cannot be reached now"
+        self._guarded(self._fail, FINAL if gone else PASSING, told)
 
     def _guarded(self, step: Callable[..., None], *args: Any) -> None:
         """A failure of ours ends this request and nothing else."""
@@ -199,10 +204,13 @@ class Relay:
             if self._end():
                 self._responder.respond(self._status, self._headers, body)
             self._responder.when_drained(hold.release)
-        elif self._asks and not self._resumable:
+            return
+        rest = self._events.rest()
+        self._read_answer(event_data(rest))
+        if self._asks and not self._resumable:
             self._fail(PASSING, "it closed the connection before it answered")
         elif self._end():
-            self._responder.finish(self._events.rest())
+            self._responder.finish(self._door.upstream.redact_bytes(rest))
 
     # What it says
 
@@ -233,8 +241,6 @@ class Relay:
         door, responder = self._door, self._responder
         text = door.upstream.redact(f"tool server {door.label}: {what}")
         log.warning("rollout %s: %s", door.session.rollout, text)
-        # Where it is, is not for the sandbox to know.
-        text = text.replace(f"{door.upstream.address}: ", "").replace(door.upstream.address, "its address")
         ids = [ask.message.id for ask in self._asks.values()]
         batch, stream = self._batch, self._events is not None
         if not self._end():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vf_core.events.types import NAME_LIMIT, ToolsServed
 from vf_core.interception.mcp_messages import MESSAGE_LIMIT, ToolRefusal
@@ -71,6 +71,9 @@ class ToolDoor:
         self._relays: set[Relay] = set()
         self._tools: tuple[str, ...] = ()
         self._closed = False
+        self._noted: dict[str, Any] = {}
+        session.trace.extra.setdefault("tool_servers", []).append(self._noted)
+        self.tell()
 
     def handle(self, request: Request, responder: Responder) -> None:
         """Carry an admitted request to the server. Raises `Refusal`."""
@@ -99,14 +102,21 @@ class ToolDoor:
         if names == self._tools:
             return
         self._tools = names
+        self.session.tools.served(self.server.name, names)
+        self.tell()
+
+    def tell(self) -> None:
+        """Say, in the trace too, what is served."""
         server, session = self.server, self.session
-        session.tools.served(server.name, names)
+        self._noted.update(
+            server=server.name, tools=list(self._tools), place=server.place, shared=server.shared
+        )
         session.emit(
             ToolsServed(
                 rollout=session.rollout,
                 attempt=session.attempt,
                 server=server.name,
-                tools=names,
+                tools=self._tools,
                 place=server.place,
                 shared=server.shared,
             )
