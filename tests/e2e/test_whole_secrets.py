@@ -28,6 +28,7 @@ HOST = {
     "HTTP_COOKIE": f"{CANARY}-cookie",
     "ACME_CREDENTIALS": f"{CANARY}-acme",
     "GATEWAY_TOKEN": f"{CANARY}-gateway",
+    "BLUE_HORSE": f"{CANARY}-judge",  # nothing but the config says that it is a key
 }
 # Up the ancestors: what each was started with, and how it was called.
 LOOK = (
@@ -46,7 +47,7 @@ def model(go: Path) -> Any:
 
     async def behave(wire: Wire) -> None:
         messages = wire.request.body["messages"]
-        if messages[-1]["content"] == "fail":
+        if messages[-1]["content"] == "fail" or wire.request.body["model"] == "judge":
             told = json.dumps({"error": {"message": f"who is this? {wire.request.headers}"}}).encode()
             wire.whole(told, 401, f"X-Seen: {wire.request.headers['authorization']}")
             return
@@ -81,11 +82,18 @@ async def test_s01_no_canary_is_left_or_shown_anywhere(home: Home) -> None:
             f'headers = {{ X-Acme = "{CANARY}-header", X-Ref = {{ env = "GATEWAY_TOKEN" }} }}\n'
             '[env.taskset]\nid = "jsonl"\npath = "tasks.jsonl"\n'
             "[env.agent.harness]\nstream = false\n"
+            '[[env.taskset.task.judges]]\nid = "reference"\nmodel = "judge"\napi_key_var = "BLUE_HORSE"\n'
+            f'base_url = "{provider.base_url}"\nheaders = {{ X-Judge = "{CANARY}-judge-header" }}\n'
         )
         await asyncio.to_thread(watch_it, home, go)
         heard = provider.requests[0].headers
         assert (heard["authorization"], heard["x-acme"]) == (f"Bearer sk-{CANARY}-key", f"{CANARY}-header")
         assert heard["x-ref"] == f"{CANARY}-gateway"
+        (judge,) = (r.headers for r in provider.requests if r.body["model"] == "judge")
+        assert (judge["authorization"], judge["x-judge"]) == (
+            f"Bearer {CANARY}-judge",
+            f"{CANARY}-judge-header",
+        )
         looked = [m for r in provider.requests for m in r.body["messages"] if m["role"] == "tool"]
     assert "looked-42" in looked[0]["content"]
     assert "PATH=" in looked[0]["content"]
@@ -114,6 +122,8 @@ def watch_it(home: Home, go: Path) -> None:
     assert holders(home) == []
     log = "".join(p.read_text(errors="replace") for p in home.work.rglob("*.log"))
     traces = (Path(run["dir"]) / "traces.jsonl").read_text()
+    assert "answered 401: who is this?" in traces
+    assert "JudgeError" in traces
     assert "[redacted]" in traces
     assert "[redacted]" in log
 

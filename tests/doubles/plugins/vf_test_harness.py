@@ -29,6 +29,6 @@ class ShellHarness(Harness[HarnessConfig]):
     ) -> ProgramResult:
         return await runtime.run_program(
             ["bash", "-c", trace.task.data.prompt_text],
-            {"URL": endpoint, "SECRET": secret},
+            {**self.config.resolved_env, "URL": endpoint, "SECRET": secret},
             on_output=on_output,
         )
