@@ -157,7 +157,7 @@ class ToolTasksetConfig(TasksetConfig):
 
     task: ToolTaskConfig = ToolTaskConfig()
     lookup: LookupConfig = LookupConfig()
-    rows: int = 2
+    prompts: list[str] = ["use your tools"]
 
 
 class ToolTaskset(Taskset[ToolTask, ToolTasksetConfig]):
@@ -167,6 +167,6 @@ class ToolTaskset(Taskset[ToolTask, ToolTasksetConfig]):
 
     def load(self) -> Iterable[ToolTask]:
         return [
-            ToolTask(ToolTaskData(idx=i, prompt="use your tools"), self.config.task)
-            for i in range(self.config.rows)
+            ToolTask(ToolTaskData(idx=i, prompt=prompt), self.config.task)
+            for i, prompt in enumerate(self.config.prompts)
         ]
