@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from vf_core.events.state import RolloutView, RunState
+from vf_core.events.state import RolloutView, RunState, Totals
+from vf_tui.render.status import unscored
 
 
 def _number(value: float | None) -> float | None:
@@ -40,6 +41,9 @@ def run_facts(state: RunState) -> dict[str, Any]:
             "completion": totals.completion_tokens,
         },
         "cost": _number(totals.cost),
+        "judged": judged_facts(totals),
+        "kept": state.kept,
+        "redone": {name: _number(n) for name, n in totals.redone.items()},
         "model_calls": totals.model_calls,
         "tool_calls": totals.tool_calls,
         "paused": state.paused,
@@ -49,6 +53,17 @@ def run_facts(state: RunState) -> dict[str, Any]:
         "unconfirmed": sorted(state.unconfirmed),
         "exit_code": state.exit_code,
         "message": state.message,
+    }
+
+
+def judged_facts(of: RolloutView | Totals) -> dict[str, Any]:
+    """What judges' model calls used, apart from the agent's."""
+    return {
+        "calls": of.judge_calls,
+        "prompt": of.judge_prompt_tokens,
+        "cached": of.judge_cached_tokens,
+        "completion": of.judge_completion_tokens,
+        "cost": _number(of.judge_cost),
     }
 
 
@@ -74,6 +89,9 @@ def rollout_facts(view: RolloutView) -> dict[str, Any]:
             "completion": view.completion_tokens,
             "known": view.tokens_known,
         },
+        "cost": _number(view.cost),
+        "judged": judged_facts(view),
+        "unscored": unscored(view),
         "exit_code": program.code if program else None,
         "exit_meaning": program.meaning if program else "",
         "stop_condition": view.stop_condition,

@@ -25,7 +25,7 @@ def note_of(event: ev.Event) -> Note | None:  # noqa: PLR0911, C901  one line a 
     """The line that `event` deserves; None for the everyday ones."""
     match event:
         case ev.RunStarted():
-            return Note(event.t, "info", f"run {event.name} started: {event.total} rollouts")
+            return Note(event.t, "info", _started(event))
         case ev.RunLaunching(paused=True):
             return Note(event.t, "warning", f"launching paused{_why(event.reason)}")
         case ev.RunLaunching():
@@ -37,7 +37,8 @@ def note_of(event: ev.Event) -> Note | None:  # noqa: PLR0911, C901  one line a 
         case ev.AttemptStarted() if event.reason != "first":
             return Note(event.t, "info", f"attempt {event.attempt} started ({event.reason})", event.rollout)
         case ev.AttemptFinished(outcome="error"):
-            text = f"attempt {event.attempt} failed: {event.error_type}: {event.error}"
+            how = "unscored" if event.error_type == "JudgeError" else "failed"
+            text = f"attempt {event.attempt} {how}: {event.error_type}: {event.error}"
             return Note(event.t, "error", text, event.rollout)
         case ev.AttemptFinished(outcome="declined" | "stopped"):
             return Note(event.t, "info", f"attempt {event.attempt} {event.outcome}", event.rollout)
@@ -68,11 +69,18 @@ def notes_of(state: RunState) -> list[Note]:
             if moved in (State.SURVIVED, State.UNKNOWN, State.FAILED):
                 out.append(_sandbox(t, moved, box.name, detail, box.rollout))
     if state.started is not None:
-        out.append(Note(state.started, "info", f"run {state.name} started: {state.total} rollouts"))
+        again = f"; resumed since, kept {state.kept:,}" if state.kept else ""
+        out.append(Note(state.started, "info", f"run {state.name} started: {state.total} rollouts{again}"))
     if state.finished is not None:
         out.append(Note(state.finished, "info", f"run {state.status}{_why(state.message)}"))
     out.sort(key=lambda note: note.t)
     return out[-KEPT:]
+
+
+def _started(event: ev.RunStarted) -> str:
+    if not (event.kept or event.owed):
+        return f"run {event.name} started: {event.total} rollouts"
+    return f"run {event.name} resumed: kept {event.kept:,} of {event.total:,} rollouts, {len(event.owed):,} to run"
 
 
 def _why(reason: str) -> str:

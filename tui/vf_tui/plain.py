@@ -12,6 +12,7 @@ from vf_core.events.state import RolloutView, RunState
 from vf_core.runtimes.lifecycle import State
 from vf_core.text import one_line
 from vf_tui.render import timefmt
+from vf_tui.render.status import judged, unscored
 
 TOLD = (State.FAILED, State.GONE, State.SURVIVED, State.UNKNOWN)
 """Sandbox states that get a line."""
@@ -60,14 +61,15 @@ class PlainLines:
                 return f"{who}: {event.kind}: {one_line(event.message, limit=600)}"
             case ev.AttemptFinished() if self._first(event, f"ended {event.outcome}"):
                 return f"{who}: {self._ended(event, view)}"
-            case ev.RuntimeChanged() if event.state in TOLD and self._first(event, event.state):
+            case ev.RuntimeChanged() if event.state in TOLD and self._first(event, _move(event)):
                 why = event.proof or event.detail
                 told = f" ({one_line(why)})" if why and self._first(event, why) else ""
-                return f"{who}: sandbox {State(event.state).word}{told}"
+                whose = f"tool server {one_line(event.serves, limit=60)}: " if event.serves else ""
+                return f"{who}: {whose}sandbox {State(event.state).word}{told}"
         return None
 
     def _ended(self, event: ev.AttemptFinished, view: RolloutView) -> str:
-        parts = [event.outcome]
+        parts = ["unscored" if unscored(view) else event.outcome]
         if event.reward is not None:
             parts.append(f"reward {event.reward:g}")
         if view.program is not None and view.program.meaning and event.outcome != "declined":
@@ -103,7 +105,9 @@ class PlainLines:
                     )
                     if value
                 )
-                return f"run {event.name} ({event.run}): {event.total} rollouts, {event.concurrency} at once; {what}"
+                return (
+                    f"run {event.name} ({event.run}): {_amount(event)}, {event.concurrency} at once; {what}"
+                )
             case ev.RunLaunching(paused=True):
                 return f"paused: nothing new is launched{_why(event.reason)}"
             case ev.RunLaunching():
@@ -121,6 +125,13 @@ class PlainLines:
         return None
 
 
+def _amount(event: ev.RunStarted) -> str:
+    """How many rollouts; of a run that goes on also how many of them stand."""
+    if not (event.kept or event.owed):
+        return f"{event.total} rollouts"
+    return f"resumed, kept {event.kept} of {event.total} rollouts, {len(event.owed)} to run"
+
+
 def _sane(seconds: float | None) -> float | None:
     """`seconds`, or None for what no clock ever showed: a journal may hold anything."""
     return seconds if seconds is not None and abs(seconds) < _FOREVER else None
@@ -128,6 +139,11 @@ def _sane(seconds: float | None) -> float | None:
 
 def _clock(t: float) -> str:
     return timefmt.at(t) if _sane(t) is not None else "--:--:--"
+
+
+def _move(event: ev.RuntimeChanged) -> str:
+    """What a sandbox of an attempt is told once by; a tool server's is another than the agent's."""
+    return f"{event.sandbox} {event.state}" if event.serves else event.state
 
 
 def _again(event: ev.AttemptStarted) -> str:
@@ -196,10 +212,12 @@ def reward_text(state: RunState) -> str:
 def counts_text(state: RunState) -> str:
     """`38 completed, 1 declined, 1 error of 40`; only what there is."""
     totals = state.totals
+    blank = sum(map(unscored, state.rollouts.values())) if totals.error else 0
     counts = [
         (totals.completed, "completed"),
         (totals.declined, "declined"),
-        (totals.error, "error" if totals.error == 1 else "errors"),
+        (totals.error - blank, "error" if totals.error - blank == 1 else "errors"),
+        (blank, "unscored"),
         (totals.stopped, "stopped"),
         (totals.active, "active"),
         (totals.queued, "queued"),
@@ -224,7 +242,8 @@ def summary(state: RunState) -> Iterator[str]:
 
 def _summary(state: RunState) -> Iterator[str]:
     totals = state.totals
-    seconds = _sane(None if state.started is None else (state.finished or state.now) - state.started)
+    started = None if state.started is None else state.started + state.idle
+    seconds = _sane(None if started is None else (state.finished or state.now) - started)
     took = f" in {timefmt.span(seconds)}" if seconds is not None else ""
     yield f"{state.status}: {counts_text(state)}{took}" + (
         f" ({one_line(state.message)})" if state.message else ""
@@ -236,4 +255,10 @@ def _summary(state: RunState) -> Iterator[str]:
         f"{totals.model_calls} model calls, {totals.tool_calls} tool calls"
         + (f", {timefmt.money(totals.cost)}" if totals.cost is not None else "")
     )
+    if judges := judged(totals):
+        yield f"judges: {judges}"
+    if state.kept or totals.redone_tokens:
+        redone = totals.redone_tokens
+        replaced = f"; what was replaced had used {redone:,} tokens, not counted above" if redone else ""
+        yield f"resumed: kept {state.kept} of {max(state.total, len(state.rollouts))} rollouts{replaced}"
     yield f"sandboxes: {unconfirmed_text(state)}"

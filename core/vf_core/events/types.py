@@ -133,7 +133,8 @@ class AttemptStarted(RolloutEvent):
 @_register("rollout.phase")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseChanged(RolloutEvent):
-    """`phase`: boot, setup, running, finalize, scoring, teardown."""
+    """`phase`: boot, setup (then install: the harness is put there, and tools: its servers start), running, finalize,
+    scoring, teardown."""
 
     phase: str
 

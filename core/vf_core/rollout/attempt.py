@@ -194,8 +194,12 @@ class Attempt:
         async with self._phase("setup", timing.setup, self._seconds("setup"), TaskError):
             async with boundary(TaskError, "task setup"):
                 await invoke(task.setup, available)
+            # Steps of the setup that may take long by themselves are told by their names.
+            self._enter("install")
             await harness_calls.set_up(context.harness, runtime)
             session = self._open_session()
+            if self.tools.wanted:
+                self._enter("tools")
             async with boundary(ToolsetError, "tool servers"):
                 mcp_urls = await self.tools.start(session)
         async with self._phase("running", timing.generation):

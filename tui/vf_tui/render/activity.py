@@ -9,7 +9,7 @@ from vf_core.events.state import RolloutView, ToolView
 from vf_tui import glyphs
 from vf_tui.render import status, timefmt
 from vf_tui.render.line import Line, Segment, clip, split, wrap
-from vf_tui.safe_text import cell, lines, visible
+from vf_tui.safe_text import lines, visible
 
 ROWS_OF_ONE = 400
 """Rows of one part (arguments, result) of an open call; what is beyond is counted."""
@@ -23,7 +23,7 @@ def key(tool: ToolView, position: int) -> str:
 
 
 def head(tool: ToolView, cells: int, now: float, *, unfolded: bool) -> Line:
-    """A call in one line: fold mark, outcome, name, arguments, server, duration."""
+    """A call in one line: fold mark, outcome, server and name, arguments, time, duration."""
     g = glyphs.current()
     if tool.partial:
         mark, style, age = g.writing, "accent", "writing"
@@ -35,11 +35,12 @@ def head(tool: ToolView, cells: int, now: float, *, unfolded: bool) -> Line:
         mark, style, age = g.failed, "error", timefmt.took(tool.seconds)
     else:
         mark, style, age = g.done, "ok", timefmt.took(tool.seconds)
+    server, name = status.tool_name(tool, 60)
     left: list[Segment] = [
-        (f" {g.unfolded if unfolded else g.folded} ", "faint"), (mark + " ", style),
-        (cell(tool.name, 60) or "tool", "strong"), ("  ", ""), (status.arguments(tool.arguments), "dim"),
+        (f" {g.unfolded if unfolded else g.folded} ", "faint"), (mark + " ", style), (server, "faint"),
+        (name, "strong"), ("  ", ""), (status.arguments(tool.arguments), "dim"),
     ]  # fmt: skip
-    right: list[Segment] = [(f"{cell(tool.server, 30)}  ", "faint")] if tool.server else []
+    right: list[Segment] = []
     if tool.started:
         right.append((f"{timefmt.at(tool.started)}  ", "faint"))
     right.append((f"{age:>7}", "dim"))

@@ -24,17 +24,61 @@ class Section:
 
 def sandbox_sections(view: RolloutView, state: RunState, now: float, settings: str = "") -> list[Section]:
     """The sandbox tab: provider, id, image, what it is in now and why that is known, when it ends by itself, then
-    every state with its proof. `settings`: what the run's config says of all its sandboxes.
+    every state with its proof. `settings`: what the run's config says of all its agents' sandboxes.
 
-    Sandboxes of earlier attempts follow.
+    The tool servers follow, then their sandboxes and those of earlier attempts.
     """
-    boxes = [box for box in state.sandboxes.values() if box.rollout == view.id]
-    boxes.sort(key=lambda box: -box.attempt)
-    if not boxes:
-        return [
-            Section("sandbox", [("state", "none yet" if view.status in ("queued", "active") else "none")])
-        ]
-    return [part for box in boxes for part in _sandbox(box, now, len(boxes) > 1, settings)]
+    boxes = [box for box in state.sandboxes.values() if box.rollout == view.id or _shared(box, view)]
+    boxes.sort(key=lambda box: (-box.attempt if box.rollout else 0, bool(box.serves)))
+    several = sum(not box.serves for box in boxes) > 1
+    own = view.sandbox
+    out: list[Section] = []
+    if own is None:
+        none = "none yet" if view.status in ("queued", "active") else "none"
+        out.append(Section("sandbox", [("state", none)]))
+    else:
+        out += _sandbox(own, now, several, settings)
+    out += tool_sections(view, boxes)
+    for box in boxes:
+        if box is not own:
+            out += _sandbox(box, now, several or box.attempt != view.attempt, "" if box.serves else settings)
+    return out
+
+
+def _shared(box: SandboxView, view: RolloutView) -> bool:
+    return not box.rollout and any(s.shared and s.place != "external" for s in view.served.values())
+
+
+_PLACES = {"host": "on this host", "sandbox": "in the agent's sandbox", "external": "elsewhere"}
+
+
+def tool_sections(view: RolloutView, boxes: Sequence[SandboxView]) -> list[Section]:
+    """The attempt's tool servers: where each is, what its sandbox is in, and its tools; nothing without any."""
+    if not view.served:
+        return []
+    rows: list[tuple[str, str | Line]] = []
+    for name, served in view.served.items():
+        box = next((b for b in boxes if b.attempt in (0, view.attempt) and _serves(b, name, view)), None)
+        word, style = status.teardown_words(box)
+        place = (
+            f"in a {box.kind} sandbox" if box and box.kind != "subprocess" else _PLACES.get(served.place, "")
+        )
+        where = f"{place or cell(served.place, 20)}{', shared by all rollouts' if served.shared else ''}"
+        state: Line = ((f"{word}  ", style),) if word else ()
+        rows.append((name or "(no prefix)", (*state, (where, "text"))))
+        more = served.count - len(served.tools)
+        tools = ", ".join(cell(tool, 60) for tool in served.tools) + (
+            f" and {more:,} more" if more > 0 else ""
+        )
+        rows.append(("", f"tools: {tools}" if tools else "its tools are not known yet"))
+    return [Section("tool servers", rows)]
+
+
+def _serves(box: SandboxView, name: str, view: RolloutView) -> bool:
+    """`box` is the server's; one that has no name is known by being no other's."""
+    if view.served[name].place == "external":
+        return False
+    return box.serves == name if name else bool(box.serves) and box.serves not in view.served
 
 
 def _sandbox(box: SandboxView, now: float, several: bool, settings: str) -> list[Section]:
@@ -56,7 +100,13 @@ def _sandbox(box: SandboxView, now: float, several: bool, settings: str) -> list
         rows.append(("proof", box.proof))
     if box.detail:
         rows.append(("detail", box.detail))
-    title = f"sandbox of attempt {box.attempt}" if several else "sandbox"
+    title = f"sandbox of attempt {box.attempt}" if several and box.rollout else "sandbox"
+    if box.serves:
+        title = (
+            f"{title} of tool server {box.serves}"
+            if title == "sandbox"
+            else f"{title}, tool server {box.serves}"
+        )
     return [Section(title, rows), Section("states", lines=[_state(*entry) for entry in box.history])]
 
 
@@ -112,8 +162,12 @@ def _attempt(a: AttemptView, now: float) -> Section:
 
 
 def score_sections(view: RolloutView) -> list[Section]:
-    """Rewards, metrics and errors."""
+    """Rewards, metrics, what judges used, and errors."""
     out: list[Section] = []
+    if status.unscored(view):
+        # Not a zero: there is no number at all.
+        why = ((f"unscored: {cell(view.error_type, 40)}", "error"),)
+        out.append(Section("rewards", [("total", why), ("", view.error)]))
     if view.rewards or view.reward is not None:
         rows = [(cell(name, 60), f"{value:.4g}") for name, value in view.rewards.items()]
         total = timefmt.reward(view.reward)
@@ -122,6 +176,8 @@ def score_sections(view: RolloutView) -> list[Section]:
         out.append(
             Section("metrics", [(cell(name, 60), f"{value:.4g}") for name, value in view.metrics.items()])
         )
+    if judges := status.judged(view):
+        out.append(Section("judges", [("used", judges)]))
     if view.errors:
         out.append(Section("errors", [(timefmt.at(t), f"{kind}: {text}") for t, kind, text in view.errors]))
     return out
@@ -144,6 +200,8 @@ def overview_sections(view: RolloutView, now: float) -> list[Section]:
     ]  # fmt: skip
     if spent:
         rows.append(("cost", spent))
+    if judges := status.judged(view):
+        rows.append(("judges", judges))
     if view.stop_condition:
         rows.append(("stopped by", view.stop_condition))
     if view.error:
@@ -162,7 +220,8 @@ def phases(view: RolloutView, now: float) -> list[tuple[str, float, float]]:
 
 
 PHASE_STYLES = {
-    "boot": "phase_a", "setup": "phase_b", "running": "phase_c", "finalize": "phase_b", "scoring": "phase_a",
+    "boot": "phase_a", "setup": "phase_b", "install": "phase_a", "tools": "phase_b", "running": "phase_c",
+    "finalize": "phase_b", "scoring": "phase_a",
     "teardown": "phase_d",
 }  # fmt: skip
 

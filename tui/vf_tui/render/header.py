@@ -26,7 +26,8 @@ class Survey:
     """What takes a walk over the run's rollouts to know (once a second is often enough).
 
     `waits`: how many active rollouts do what (boot, model, tool, scoring, …). `stopping` sandboxes are being
-    torn down, the oldest since `oldest`; `unconfirmed` were asked to go and could not be proven gone.
+    torn down, the oldest since `oldest`; `unconfirmed` were asked to go and could not be proven gone. `unscored` are
+    those of the errors that came when the agent was done.
     """
 
     waits: tuple[tuple[str, int], ...] = ()
@@ -34,6 +35,7 @@ class Survey:
     oldest: float | None = None
     unconfirmed: int = 0
     stalled: int = 0
+    unscored: int = 0
 
 
 def survey(state: RunState, now: float, stall: float = STALL_SECONDS) -> Survey:
@@ -58,7 +60,8 @@ def survey(state: RunState, now: float, stall: float = STALL_SECONDS) -> Survey:
             oldest = since if oldest is None else min(oldest, since)
         elif box.name in state.unconfirmed and (box.state in _DOUBT or asked or state.unattended):
             doubt += 1
-    return Survey(tuple(waits.most_common(4)), stopping, oldest, doubt, stalled)
+    unscored = sum(map(status.unscored, state.rollouts.values())) if state.totals.error else 0
+    return Survey(tuple(waits.most_common(4)), stopping, oldest, doubt, stalled, unscored)
 
 
 def going_since(box: SandboxView) -> float:
@@ -88,7 +91,7 @@ def eta(state: RunState, now: float) -> tuple[float, float] | None:
     left = state.total - done
     if state.started is None or done < 3 or left <= 0 or state.over or state.paused:
         return None
-    each = max(0.0, now - state.started) / done
+    each = max(0.0, now - state.started - state.idle) / done
     doubt = min(0.5, 1 / done**0.5)
     return left * each * (1 - doubt), left * each * (1 + doubt)
 
@@ -142,7 +145,7 @@ def _elapsed(state: RunState, now: float) -> str:
     if state.started is None:
         return ""
     end = state.finished if state.finished is not None else now
-    return timefmt.clock(max(0.0, end - state.started))
+    return timefmt.clock(max(0.0, end - state.started - state.idle))
 
 
 def _join(parts: Iterable[Sequence[Segment]], room: int, gap: str = "   ") -> list[Segment]:
@@ -184,14 +187,16 @@ def _money(state: RunState) -> Line:
     return tuple(out)
 
 
-def _counts(state: RunState) -> list[Line]:
+def _counts(state: RunState, unscored: int) -> list[Line]:
     t = state.totals
     left = max(state.total, t.ended) - t.ended - t.active
     out: list[Line] = [((f"{t.ended}", "strong"), (f"/{max(state.total, t.ended)} done", "dim"))]
     if t.active:
         out.append(((f"{t.active}", "text"), (" active", "dim")))
-    if t.error:
-        out.append(((f"{t.error} failed", "error"),))
+    if t.error > unscored:
+        out.append(((f"{t.error - unscored} failed", "error"),))
+    if unscored:
+        out.append(((f"{unscored} unscored", "error"),))
     if t.declined:
         out.append(((f"{t.declined} declined", "warn"),))
     if t.stopped:
@@ -229,12 +234,12 @@ def header(
     if height <= 1:
         return [_short(state, found, cells, now, note)]
     notes: list[Line] = [((cell(note, 200), "accent"),)] if note else []
-    third = [*notes, *trouble(state, found, now), *_waits(found, state)]
+    third = [*notes, *trouble(state, found, now), *_waits(found, state), *_aside(state)]
     facts = [_reward(state), _money(state)] if height > 2 else [*third[:1], _reward(state)]
     right = [*_join(facts, cells * 3 // 5), (" ", "")]
     time_left = eta_words(state, now)
     # The bar gives way to the counts, down to half of what it should have.
-    room, counts = cells - len(time_left) - 5, _counts(state)
+    room, counts = cells - len(time_left) - 5, _counts(state, found.unscored)
     bar_cells = max(10, min(cells * 2 // 5, 60))
     need = sum(line_width(count) + 2 for count in counts)
     bar_cells = max(bar_cells // 2, min(bar_cells, room - need))
@@ -269,6 +274,18 @@ def _waits(found: Survey, state: RunState) -> list[Line]:
     if state.over:
         return []
     return [((f"{cell(name, 20)} ", "faint"), (str(n), "dim")) for name, n in found.waits]
+
+
+def _aside(state: RunState) -> list[Line]:
+    """What is none of the run's own counts: what stood before a resume, what that replaced, what judges used."""
+    out: list[Line] = []
+    if state.kept:
+        redone = state.totals.redone_tokens
+        again = f" (replaced: {timefmt.count(redone)} tok)" if redone else ""
+        out.append((("resumed, ", "faint"), (f"kept {state.kept:,}", "dim"), (again, "faint")))
+    if judges := status.judged(state.totals):
+        out.append((("judges ", "faint"), (judges, "dim")))
+    return out
 
 
 def _short(state: RunState, found: Survey, cells: int, now: float, note: str) -> Line:

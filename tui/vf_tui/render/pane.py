@@ -7,7 +7,7 @@ from vf_tui import glyphs
 from vf_tui.attention import STALL_SECONDS
 from vf_tui.render import status, timefmt
 from vf_tui.render.line import Line, Segment, clip, cut, line_width, split, width, wrap
-from vf_tui.safe_text import cell, clean
+from vf_tui.safe_text import clean
 
 MIN_WIDTH = 38
 MIN_HEIGHT = 7
@@ -152,13 +152,14 @@ def tail(view: RolloutView, cells: int, rows: int, now: float) -> list[Line]:
 def tool_line(tool: ToolView, cells: int, now: float) -> Line:
     """One tool call: its mark, name, arguments, and how long it ran."""
     g = glyphs.current()
-    name = cell(tool.name, 40) or "tool"
+    server, name = status.tool_name(tool)
     given = status.arguments(tool.arguments)
     if tool.partial:
         # The end of what is being generated is the news.
-        room = max(4, cells - width(name) - 3)
+        room = max(4, cells - width(server) - width(name) - 3)
         given = given if width(given) <= room else g.ellipsis + given[-(room - 1) :]
-        return clip([(g.writing + " ", "accent"), (name, "tool"), (" ", ""), (given, "dim")], cells)
+        head: Line = ((g.writing + " ", "accent"), (server, "faint"), (name, "tool"))
+        return clip([*head, (" ", ""), (given, "dim")], cells)
     if tool.ended is None:
         mark, style, age = g.pending, "tool", timefmt.span(now - tool.started)
     elif tool.seconds is None:
@@ -167,7 +168,7 @@ def tool_line(tool: ToolView, cells: int, now: float) -> Line:
         mark, style, age = g.failed, "error", timefmt.took(tool.seconds)
     else:
         mark, style, age = g.done, "ok", timefmt.took(tool.seconds)
-    left = [(mark + " ", style), (name, "text"), (" ", ""), (given, "dim")]
+    left = [(mark + " ", style), (server, "faint"), (name, "text"), (" ", ""), (given, "dim")]
     return split(left, [(age, "faint")], cells)
 
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from vf_core.events.state import RolloutView, SandboxView, ToolView
+from vf_core.events.state import RolloutView, SandboxView, ToolView, Totals
 from vf_core.runtimes.lifecycle import State
 from vf_tui.attention import ERROR, FAILING, STALL_SECONDS, STALLED, SURVIVED, UNKNOWN
 from vf_tui.attention import attention as reason
@@ -97,11 +97,19 @@ def status_word(view: RolloutView) -> tuple[str, str]:
 
 def _ended_word(view: RolloutView) -> str:
     if view.status == "error":
-        return cell(view.error_type, 40) or "error"
+        kind = cell(view.error_type, 40) or "error"
+        return f"unscored: {kind}" if unscored(view) else kind
     if view.status == "declined":
         program = view.program
         return cell(program.meaning, 40) if program and program.kind == "declined" else "declined"
     return status_word(view)[0]
+
+
+def unscored(view: RolloutView) -> bool:
+    """The agent's work is done, and its scoring failed: no reward of zero, and none of the agent's failures."""
+    if view.status != "error" or view.reward is not None:
+        return False
+    return view.error_type == "JudgeError" or any(name == "scoring" for name, _ in view.phases)
 
 
 def _ended_how(view: RolloutView) -> str:
@@ -117,8 +125,17 @@ def running_tool(view: RolloutView) -> ToolView | None:
 
 
 def tool_words(tool: ToolView, limit: int = 160) -> str:
-    """A tool call in one line: its name and what it was given."""
-    return f"{cell(tool.name, 40) or 'tool'} {arguments(tool.arguments, limit)}".rstrip()
+    """A tool call in one line: its server, its name and what it was given."""
+    server, name = tool_name(tool)
+    return f"{server}{name} {arguments(tool.arguments, limit)}".rstrip()
+
+
+def tool_name(tool: ToolView, limit: int = 40) -> tuple[str, str]:
+    """The server, with a slash behind it (blank: none, or not known), and the name that the tool has there."""
+    server = cell(tool.server, limit)
+    if not server:
+        return "", cell(tool.name, limit) or "tool"
+    return f"{server}/", cell(tool.name.removeprefix(f"{tool.server}_"), limit) or "tool"
 
 
 _OPEN = re.compile(r'^\s*\{\s*"[^"]{0,60}"\s*:\s*"?')
@@ -162,7 +179,7 @@ def attention(view: RolloutView, now: float, stall: float = STALL_SECONDS) -> At
     if why in (SURVIVED, UNKNOWN):
         return Attention(why, "alarm", 0)
     if why == ERROR:
-        return Attention("FAILED", "error", 1)
+        return Attention("UNSCORED" if unscored(view) else "FAILED", "error", 1)
     if why == STALLED:
         return Attention(f"STALLED {timefmt.span(now - view.last_progress)}", "warn", 2)
     if why == FAILING:
@@ -220,6 +237,17 @@ def tokens(view: RolloutView) -> str:
     if not view.tokens_known:
         return f"{timefmt.count(total)}+" if total else "?"
     return timefmt.count(total) if total else ""
+
+
+def judged(of: RolloutView | Totals) -> str:
+    """What judges' model calls used, which is no part of the agent's: `2 calls, 1.2k in, 90 out, $0.0021`; blank
+    without any."""
+    if not of.judge_calls:
+        return ""
+    fed = of.judge_prompt_tokens + of.judge_cached_tokens
+    calls = f"{of.judge_calls:,} call{'s' * (of.judge_calls != 1)}"
+    parts = [calls, f"{timefmt.count(fed)} in", f"{timefmt.count(of.judge_completion_tokens)} out"]
+    return ", ".join([*parts, timefmt.money(of.judge_cost)] if of.judge_cost is not None else parts)
 
 
 def ticking(view: RolloutView) -> bool:
