@@ -106,17 +106,28 @@ def settings() -> tuple[dict[str, str], set[str]]:
 
 
 def opened(
-    url: str, body: Any, headers: dict[str, str]
+    url: str, body: Any, headers: dict[str, str], method: str = "POST"
 ) -> tuple[http.client.HTTPConnection, int, str, http.client.HTTPResponse]:
     """An answer whose body is still to be read."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.netloc, timeout=600)
     headers = {"Content-Type": "application/json", **headers}
-    connection.request("POST", parts.path or "/", json.dumps(body), headers)
+    connection.request(method, parts.path or "/", None if body is None else json.dumps(body), headers)
     answer = connection.getresponse()
     media = (answer.getheader("Content-Type") or "").partition(";")[0]
     return connection, answer.status, media, answer
+
+
+def check_model(url: str, key: str, model: str) -> None:
+    """As the real one does, ask for the models that there are."""
+    connection, status, _, answer = opened(
+        f"{url}/models", None, {"Authorization": f"Bearer {key}"}, method="GET"
+    )
+    found = answer.read().decode()
+    connection.close()
+    if status != 200 or model not in [entry["id"] for entry in json.loads(found)["data"]]:
+        refuse(f"model {model!r} is not there: {status} {found[:300]}")
 
 
 def data_lines(lines: Iterator[bytes]) -> Iterator[str]:
@@ -240,6 +251,7 @@ def main(argv: list[str]) -> int:
     personal = place["XDG_CONFIG_HOME"] / "poolside" / "settings.yaml"
     if personal.exists():
         prompt += personal.read_text(encoding="utf-8")
+    check_model(url, key, model)
     mcp = Mcp(servers)
     tools = [schema for schema in (SHELL, *mcp.schemas) if schema["name"] not in disabled]
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": prompt}]

@@ -28,9 +28,11 @@ SETTINGS: Final = ".poolside/settings.local.yaml"
 _PLACE: Final = ".vf-pool"
 """Its directory in the workspace."""
 _OURS: Final = ("POOLSIDE_API_KEY", "POOLSIDE_STANDALONE_BASE_URL", "POOLSIDE_STANDALONE_MODEL")
+# These would have it work for another service than the run's.
+_FOREIGN: Final = ("POOLSIDE_API_URL", "POOLSIDE_TOKEN")
 _HOMES: Final = {"HOME": "home", "XDG_CONFIG_HOME": "config", "XDG_STATE_HOME": "state"}
-# Under HOME unless they are set.
-_UNSET: Final = ("XDG_CACHE_HOME", "XDG_DATA_HOME")
+_UNSET: Final = (*_FOREIGN, "XDG_CACHE_HOME", "XDG_DATA_HOME")
+"""What an image may have set. The last two are under HOME then."""
 _ADDRESS: Final = re.compile(r"(?:https?|file)://[^\s\x00-\x1f\x7f\"\\?#]+")
 
 
@@ -61,11 +63,11 @@ class PoolHarness(Harness[PoolHarnessConfig]):
 
     def validate(self) -> None:
         """See `Harness.validate`."""
-        for name in _OURS:
+        for name in (*_OURS, *_FOREIGN):
             for key, names in (("env", self.config.env), ("forward_env", self.config.forward_env)):
                 if name in names:
                     raise ConfigError(
-                        f"pool gets its {name} from the run: the model and its provider are the run's own",
+                        f"{name} is not to be given to pool: it works for the run's own model and provider",
                         key=f"env.agent.harness.{key}",
                         hint=f"remove {name}; set model and client in the config",
                     )
