@@ -64,7 +64,17 @@ def reading_seconds(run_dir: RunDir) -> float:
 
 
 def look(run_dir: RunDir, plan: Plan, left: Left) -> Saved:
-    """The run as it was left. Raises `RunDirError` when its files can't be read, `ConfigError` for other tasks."""
+    """The run as it was left, and its state as it will be taken up. Raises `RunDirError` when its files can't be read,
+    `ConfigError` for other tasks."""
+    saved = _settled(run_dir, plan, left)
+    try:
+        _tell(_Journal(None, saved.state), run_dir, plan, saved, left)
+    except OSError as e:
+        raise RunDirError(f"cannot read {run_dir.traces}: {e.strerror or e}") from e
+    return saved
+
+
+def _settled(run_dir: RunDir, plan: Plan, left: Left) -> Saved:
     return settle(plan.specs, read_stands(run_dir.traces), _folded(run_dir.events), left.asked())
 
 
@@ -78,7 +88,7 @@ def take_over(run_dir: RunDir, plan: Plan, left: Left) -> Saved:
         for path, mend in ((run_dir.events, lines.repair), (run_dir.traces, _mend_traces)):
             if (aside := mend(path)) is not None:
                 notes.append(f"{path.name} ended in the middle of a line: that part is in {aside.name}")
-        saved = look(run_dir, plan, left)
+        saved = _settled(run_dir, plan, left)
         saved.notes += notes
         with run_dir.events.open("ab") as file:
             told = _Journal(file, saved.state)
@@ -98,20 +108,22 @@ def _folded(events: Path) -> RunState:
 
 
 class _Journal:
-    """Appends events to a journal as they happened, and folds them."""
+    """Appends events to a journal (None: nowhere) as they happened, and folds them."""
 
-    def __init__(self, file: BinaryIO, state: RunState) -> None:
+    def __init__(self, file: BinaryIO | None, state: RunState) -> None:
         self._file = file
         self._state = state
 
     def say(self, event: ev.Event) -> None:
         ev.stamp(event, seq=self._state.seq + 1, t=event.t)
-        self._file.write(encode(event).encode() + b"\n")
+        if self._file is not None:
+            self._file.write(encode(event).encode() + b"\n")
         apply(self._state, event)
 
     def sync(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
 
 def _tell(journal: _Journal, run_dir: RunDir, plan: Plan, saved: Saved, left: Left) -> None:

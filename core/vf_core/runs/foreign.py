@@ -208,8 +208,9 @@ class _Record:
                     status_code=_count(error.get("status_code")),
                 ),
             )
-        if rewards or metrics:
-            yield t, ev.Scored(**who, reward=reward, rewards=rewards, metrics=metrics)
+        judged = _judged(self.record)
+        if rewards or metrics or judged:
+            yield t, ev.Scored(**who, reward=reward, rewards=rewards, metrics=metrics, judged=judged)
         condition = _text(self.record.get("stop_condition"))
         outcome = _text(own.get("outcome")) or _outcome(condition, bool(errors))
         last = errors[-1] if errors and outcome == "error" else {}
@@ -244,6 +245,25 @@ class _Record:
                         detail=_text(move.get("detail")),
                     ),
                 )
+
+
+def _judged(record: Mapping[str, Any]) -> dict[str, float]:
+    """What judges' calls used (see `tasks.judging.judged`); empty when there were none."""
+    usages = [_map(usage) for usage in _list(record.get("extra_usage"))]
+    calls = max(len(_list(_map(record.get("info")).get("judge"))), len(usages))
+    if not calls:
+        return {}
+    out: dict[str, float] = {"calls": calls}
+    for name, key in (
+        ("prompt_tokens", "prompt_tokens"),
+        ("completion_tokens", "completion_tokens"),
+        ("cached_tokens", "cached_input_tokens"),
+        ("cost", "cost"),
+    ):
+        known = [usage[key] for usage in usages if isinstance(usage.get(key), int | float)]
+        if known:
+            out[name] = sum(known)
+    return out
 
 
 def _outcome(condition: str, failed: bool) -> str:
