@@ -10,6 +10,7 @@ import sys
 
 from verifiers.v1.graph import prepare_turn  # type: ignore[import-not-found]
 from verifiers.v1.harness import HarnessConfig  # type: ignore[import-not-found]
+from verifiers.v1.judge import JudgeResponse  # type: ignore[import-not-found]
 from verifiers.v1.runtimes.docker import DockerRuntimeInfo  # type: ignore[import-not-found]
 from verifiers.v1.task import TaskData  # type: ignore[import-not-found]
 from verifiers.v1.trace import (  # type: ignore[import-not-found]
@@ -58,6 +59,8 @@ def read(line: str) -> dict:
         "runtime": trace.runtime.model_dump(mode="json") if trace.runtime else None,
         "harness": trace.agent.harness.id if trace.agent and trace.agent.harness else None,
         "errors": [e.type for e in trace.errors],
+        "judged": [JudgeResponse.model_validate(entry).text for entry in trace.info.get("judge", ())],
+        "extra_cost": sum(usage.cost for usage in trace.extra_usage),
         "generation": trace.timing.generation.duration,
         "transcript": trace.transcript,
         "known": known(trace),

@@ -13,9 +13,10 @@ from doubles.peer_venv import peer_python
 from doubles.traces import agent_loop, blank, failed_call, reply, result, task, tokens, turn, user
 from vf_core.errors import HarnessError, ProviderError
 from vf_core.harnesses.base import HarnessConfig
+from vf_core.tasks.judging import record
 from vf_core.trace.graph import prepare_turn
 from vf_core.trace.record import Trace, new_trace
-from vf_core.trace.types import SamplingConfig
+from vf_core.trace.types import SamplingConfig, Usage
 from vf_core.trace.writer import encode
 
 PEER = Path(__file__).parents[1] / "doubles" / "verifiers_peer.py"
@@ -63,6 +64,9 @@ def ours() -> dict[str, Trace]:
     rich.extra.update(
         attempt=2, exit_code=4, exit_meaning="declined (4)", lifecycle=[{"state": "gone", "proof": "p"}]
     )
+    for text, parsed, error in (("yes", 1.0, ""), ("?", None, "no verdict")):
+        used = Usage(prompt_tokens=3, completion_tokens=1, cost=0.25)
+        record(rich, name="reference", model="j", text=text, parsed=parsed, usage=used, error=error)
     rich.stamp(note="x")
     rich.finish()
     out["rich"] = rich
@@ -140,6 +144,7 @@ def check_read_alike(traces: dict[str, Trace], read: dict[str, dict[str, Any]]) 
 
 def check_known_to_the_release(read: dict[str, dict[str, Any]]) -> None:
     assert read["rich"]["harness"] == "org/own@1"
+    assert (read["rich"]["judged"], read["rich"]["extra_cost"]) == (["yes", "?"], 0.5)
     assert read["rich"]["data"]["resources"]["gpu"] == "A100:2"
     assert read["rich"]["data"]["timeout"]["harness"] == 3
     assert read["no-prompt"]["data"]["prompt"] is None
