@@ -58,9 +58,9 @@ def check_tools(
         own = [*_declared(task, task.config, shared=False, key=OWN_KEY)]
         if own or shared:
             _check_state(task)
+        _check_colocated(own, config)
         for given in own:
             _check(given, config)
-        _check_colocated(own, config)
         _check_together([*shared, *own], harness)
     return tuple(given.toolset for given in shared)
 

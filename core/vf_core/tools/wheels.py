@@ -148,6 +148,12 @@ def _project(root: Path, extras: tuple[str, ...]) -> Shipment:
     except (OSError, ValueError) as e:
         raise ToolsetError(f"{root / 'pyproject.toml'} cannot be read: {e}") from e
     name = str(told.get("name", root.name))
+    if _normal(name) == OURS:
+        raise ToolsetError(
+            f"it stands in the source tree of {OURS} ({root}), outside of its package: it cannot be installed in a "
+            "sandbox",
+            hint="give it a package of its own, or serve these tools on this host",
+        )
     if "optional-dependencies" not in told.get("dynamic", []):
         _check_extras(name, extras, told.get("optional-dependencies", {}))
     buffer = io.BytesIO()
