@@ -52,7 +52,7 @@ async def test_r01_stopped_while_create_calls_are_unanswered(engine, run):
     engine.on(CREATE, engine.late())
     boxes = [docker_box(run, f"late-{n}") for n in range(4)]
     starts = [asyncio.ensure_future(box.start()) for box in boxes]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(left(run)) < 4:
             await asyncio.sleep(0.05)
     for start in starts:
@@ -82,7 +82,7 @@ async def test_r01_a_container_that_appears_after_its_stop(engine, run, monkeypa
     assert box.state is State.FAILED
     monkeypatch.setattr(DockerRuntime, "reconcile", 60.0)
     confirming = asyncio.ensure_future(box.stop_confirmed())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not engine.asked(DELETE):
             await asyncio.sleep(0.02)
     assert not confirming.done()

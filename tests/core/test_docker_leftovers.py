@@ -89,7 +89,7 @@ def _service(path, env=None):
         yield
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
         with suppress(FileNotFoundError):
             os.unlink(path)
 

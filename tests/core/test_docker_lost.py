@@ -49,10 +49,10 @@ async def test_r17_a_container_that_is_removed_by_hand(engine, run):
     await box.start()
     output = Output()
     running = asyncio.ensure_future(box.run_program(sh("echo up; sleep 600"), on_output=output))
-    await asyncio.wait_for(output.came.wait(), 20)
+    await asyncio.wait_for(output.came.wait(), 60)
     remove_by_hand(box.sandbox_id)
     with pytest.raises(SandboxError, match=r"lost.*no such container"):
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
     assert box.state is State.UNKNOWN
     assert "lost" in moves[-1].detail
     with pytest.raises(SandboxError):
@@ -66,10 +66,10 @@ async def test_r17_a_container_that_is_killed_by_hand(engine, run):
     await box.start()
     output = Output()
     running = asyncio.ensure_future(box.run_program(sh("echo up; sleep 600"), on_output=output))
-    await asyncio.wait_for(output.came.wait(), 20)
+    await asyncio.wait_for(output.came.wait(), 60)
     assert call("POST", f"/v1.41/containers/{box.sandbox_id}/kill")[0] in (200, 204)
     with pytest.raises(SandboxError, match=r"lost.*its container ended"):
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
     await box.stop_confirmed()
 
 
@@ -88,7 +88,7 @@ async def test_r16_output_that_stops_without_an_end(engine, run, soon):
     box._box.handle.engine.silence = 0.2
     engine.on(EXEC, engine.stalls(after=b"one\n"), times=1)
     with pytest.raises(SandboxError, match=r"lost.*output before its end"):
-        await asyncio.wait_for(box.run(sh("echo one; sleep 1; echo two")), 20)
+        await asyncio.wait_for(box.run(sh("echo one; sleep 1; echo two")), 60)
     engine.clear()
     await box.stop_confirmed()
 
@@ -100,10 +100,10 @@ async def test_r16_an_engine_that_falls_silent(engine, run, soon, monkeypatch):
     box._box.handle.engine.silence = 0.2
     output = Output()
     running = asyncio.ensure_future(box.run_program(sh("echo up; sleep 600"), on_output=output))
-    await asyncio.wait_for(output.came.wait(), 20)
+    await asyncio.wait_for(output.came.wait(), 60)
     engine.on(".", engine.hangs())
     with pytest.raises(SandboxError, match=r"lost.*does not answer"):
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
     assert box.state is State.UNKNOWN
     engine.clear()
     await box.stop_confirmed()
@@ -115,11 +115,11 @@ async def test_a_cancelled_caller_stays_cancelled_whatever_the_engine_does(engin
     await box.start()
     output = Output()
     running = asyncio.ensure_future(box.run_program(sh("echo up; sleep 600"), on_output=output))
-    await asyncio.wait_for(output.came.wait(), 20)
+    await asyncio.wait_for(output.came.wait(), 60)
     engine.on(r"^POST .*/exec", status(500, "not now"))
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
     engine.clear()
     await box.stop_confirmed()
 
@@ -131,7 +131,7 @@ async def test_a_program_whose_output_cannot_be_kept_is_ended(engine, run):
     async with live(docker_box(run)) as box:
         sleep = long_sleep()
         with pytest.raises(OSError, match="No space left"):
-            await asyncio.wait_for(box.run_program(sh(f"echo up; {sleep}"), on_output=full), 20)
+            await asyncio.wait_for(box.run_program(sh(f"echo up; {sleep}"), on_output=full), 60)
         assert sleep not in (await box.run(["ps", "-o", "args"])).stdout
 
 
@@ -157,7 +157,7 @@ async def test_r16_output_that_breaks_off(engine, run, soon):
     engine.on(EXEC, engine_proxy.cuts(after=300), times=1)
     sleep = long_sleep()
     with pytest.raises(SandboxError, match="broke off"):
-        await asyncio.wait_for(box.run(sh(f"yes | head -c 3000; {sleep}")), 20)
+        await asyncio.wait_for(box.run(sh(f"yes | head -c 3000; {sleep}")), 60)
     assert box.state is State.LIVE
     assert sleep not in (await box.run(["ps", "-o", "args"])).stdout
     await box.stop_confirmed()
@@ -168,10 +168,10 @@ async def test_an_engine_that_restarts_meanwhile_is_a_lost_sandbox_until_asked(e
     await box.start()
     output = Output()
     running = asyncio.ensure_future(box.run_program(sh("echo up; sleep 600"), on_output=output))
-    await asyncio.wait_for(output.came.wait(), 20)
+    await asyncio.wait_for(output.came.wait(), 60)
     engine.stop()
     with pytest.raises(SandboxError, match=r"lost.*does not answer"):
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
     engine.restart()
     await box.stop_confirmed()
     assert box.state is State.GONE

@@ -64,7 +64,7 @@ def _shells() -> list[list[str]]:
 def test_every_shell_tells_how_its_command_ended(shell, command, out, err, code):
     token = new_token()
     argv = [*shell, *wrap(["sh", "-c", command], token)[1:]]
-    ended = subprocess.run(argv, capture_output=True, timeout=20, check=False, stdin=subprocess.DEVNULL)
+    ended = subprocess.run(argv, capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
     for expected, stream in ((out, ended.stdout), (err, ended.stderr)):
         closing = Closing(token)
         assert closing.feed(stream) == expected
@@ -85,7 +85,7 @@ def test_what_cannot_be_run(shell, tmp_path):
         "log": wrap_background(["true"], TOKEN, "/proc/none/log", cwd=str(tmp_path)),
         "started": wrap_background(["sh", "-c", "echo x"], TOKEN, "deep/log", cwd=str(tmp_path)),
     }.items():
-        ended = subprocess.run([*shell, *argv[1:]], capture_output=True, timeout=20, check=False)
+        ended = subprocess.run([*shell, *argv[1:]], capture_output=True, timeout=60, check=False)
         closing = Closing(TOKEN)
         closing.feed(ended.stdout)
         said[name] = closing.said

@@ -173,6 +173,6 @@ async def test_a_watched_run_waits_for_its_user(tmp_path: Path, monkeypatch: pyt
         assert (await kit.engine.command("unpause")).ok
         await kit.until(lambda: kit.state.over)
         kit.engine.viewers(0)
-        assert await asyncio.wait_for(run, 30) == 3
+        assert await asyncio.wait_for(run, 60) == 3
     assert kit.state.totals.completed == 12 - LIMIT
     assert kit.state.unconfirmed == set()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from doubles.engine_kit import script_config
+from doubles.sandbox_commands import long_sleep
 from vf_core.engine.spawn import EngineHandle, start_engine
 from vf_core.errors import ConfigError, LinkError
 from vf_core.eval_config import EvalConfig
@@ -24,7 +25,7 @@ from vf_core.link.socket import SocketLink
 from vf_core.runs.layout import RunDir
 from vf_core.runtimes.lifecycle import State
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 PLUGINS = Path(__file__).parents[1] / "doubles" / "plugins"
 
 
@@ -109,22 +110,25 @@ def test_signals_end_the_run_gracefully_however_often(tmp_path: Path, numbers: l
 
 
 def test_a_hang_up_changes_nothing(tmp_path: Path) -> None:
-    with engine(script_config(tmp_path, ["sleep 1"])) as (handle, run_dir):
+    go = tmp_path / "go"
+    with engine(script_config(tmp_path, [f"until [ -e {go} ]; do sleep 0.05; done"])) as (handle, run_dir):
         wait_for(lambda: programs(run_dir) == 1, "start")
         os.kill(handle.pid, signal.SIGHUP)
+        go.touch()
         assert handle.process.wait(DEADLINE) == 0
         assert fold(events(run_dir)).totals.completed == 1
 
 
 def test_killing_the_engine_ends_its_programs_and_loses_nothing(tmp_path: Path) -> None:
-    scripts = ["true", "sleep 2718.28 & (setsid sleep 2718.28 &) ; wait"]
+    sleep = long_sleep()
+    scripts = ["true", f"{sleep} & (setsid {sleep} &) ; wait"]
     with engine(script_config(tmp_path, scripts)) as (handle, run_dir):
-        wait_for(lambda: len(marked("2718.28")) >= 2, "start")
+        wait_for(lambda: len(marked(sleep.replace(" ", "\0"))) == 2, "start")
         wait_for(lambda: run_dir.traces.read_bytes().count(b"\n") == 1, "the first trace")
         wait_for(lambda: any(getattr(e, "proof", "") for e in events(run_dir)), "the first proof")
         os.kill(handle.pid, signal.SIGKILL)
         handle.process.wait()
-        wait_for(lambda: not marked("2718.28"), "the end of its programs")
+        wait_for(lambda: not marked(sleep.split()[1]), "the end of its programs")
         state = fold(events(run_dir))
         assert state.rollouts["0000-0"].status == "completed"
         assert state.rollouts["0001-0"].status == "active"
@@ -163,15 +167,15 @@ def test_secrets_pass_by_pipe_only(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("MY_UNRELATED_TOKEN", "canary-token-bbbb")
     config = script_config(
         tmp_path,
-        ["env; tr '\\0' '\\n' < /proc/$PPID/cmdline; sleep 1"],
+        ["env; tr '\\0' '\\n' < /proc/$PPID/cmdline"],
         client__headers={"X-Team": "canary-header-cccc"},
     )
     with engine(config) as (handle, run_dir):
-        wait_for(lambda: programs(run_dir) == 1, "start")
         command_line = Path(f"/proc/{handle.pid}/cmdline").read_bytes()
         assert handle.process.wait(DEADLINE) == 0
     for file in run_dir.path.rglob("*"):
         if file.is_file():
             assert b"canary" not in file.read_bytes(), file
             assert file.stat().st_mode & 0o077 == 0
+    assert command_line
     assert b"canary" not in command_line

@@ -144,7 +144,7 @@ async def test_no_fault_of_an_end_is_ever_gone(
         reply = await kit.engine.command("confirm_stop", ("0000-0",), {}, "test")
         assert not reply.ok
         assert f"is {FAULTS[fault].word}" in reply.message
-        assert await asyncio.wait_for(run, 30) == 4
+        assert await asyncio.wait_for(run, 60) == 4
     assert box.state is FAULTS[fault]
     assert {state for state, *_ in box.history}.isdisjoint({"gone"})
     assert kit.state.unconfirmed == {box.name}

@@ -31,7 +31,7 @@ def test_urgent_work_does_not_wait() -> None:
     background = Background("test", delay=60)
     done = threading.Event()
     background.soon(done.set, now=True)
-    assert done.wait(20)
+    assert done.wait(60)
     background.close()
 
 
@@ -44,7 +44,7 @@ def test_work_that_fails_does_not_stop_what_follows() -> None:
 
     background.soon(fail)
     background.soon(done.set)
-    assert done.wait(20)
+    assert done.wait(60)
     background.close()
 
 
@@ -56,7 +56,7 @@ async def test_the_end_needs_no_thread_of_a_pool_that_is_busy() -> None:
         background = Background("test", delay=60)
         done: list[int] = []
         background.soon(lambda: done.append(1))
-        await asyncio.wait_for(background.aclose(), 20)
+        await asyncio.wait_for(background.aclose(), 60)
         await background.aclose()
         assert done == [1]
         release.set()

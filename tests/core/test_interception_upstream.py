@@ -49,7 +49,7 @@ class Heard:
         self.over.set()
 
     async def wait(self) -> Heard:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await self.over.wait()
         return self
 

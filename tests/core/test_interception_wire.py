@@ -26,7 +26,7 @@ async def raw(r: Rig, data: bytes, *, eof: bool = True) -> bytes:
         client.writer.write(data)
         if eof and client.writer.can_write_eof():
             client.writer.write_eof()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             try:
                 return await client.reader.read()
             except ConnectionError:
@@ -247,7 +247,7 @@ async def test_connections_of_strangers_end_by_themselves(monkeypatch: pytest.Mo
             slow.writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nX-Slow: ")
             assert (await wrong.ask(hello())).status == 401
             for client in (slow, wrong):
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     with suppress(ConnectionError):
                         await client.reader.read()
             assert (await known.ask(hello(seed=1))).status == 200

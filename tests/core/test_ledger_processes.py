@@ -235,7 +235,7 @@ def test_a_forked_child_opens_the_file_for_itself(path: Path) -> None:
         reserve("parent again")
         ledger.close()
     """)
-    subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=60)
     ledger = Ledger.open(path)
     assert {row.name for row in ledger.rows()} == {"parent", "child", "parent again"}
     ledger.close()

@@ -105,7 +105,7 @@ def test_t14_threads_do_not_keep_the_process(code: int) -> None:
         f"sys.exit({code})\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (code, "the last word\n")
     assert "stuck" in done.stderr

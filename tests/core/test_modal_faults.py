@@ -111,7 +111,7 @@ async def test_a_create_call_that_is_cancelled_leaves_nothing(double, moment):
     double.faults.add(CREATE, "hang_after", seconds=5, times=4)
     boxes = [kit.runtime(f"box-{n}") for n in range(4)]
     starts = [asyncio.ensure_future(box.start()) for box in boxes]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while double.faults.count(CREATE) < (4 if moment else 1):
             await asyncio.sleep(0.01)
     await asyncio.sleep(moment)
@@ -130,7 +130,7 @@ async def test_a_create_answer_that_comes_after_the_stop(double, monkeypatch):
     double.faults.add(CREATE, "hang", seconds=0.7)
     box = kit.runtime()
     start = asyncio.ensure_future(box.start())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not double.faults.count(CREATE):
             await asyncio.sleep(0.01)
     await box.stop_confirmed()
@@ -178,7 +178,7 @@ async def test_a_throttle_that_never_ends_has_an_end_here(double):
     fail(double, CREATE, Status.RESOURCE_EXHAUSTED, seconds=0.2)
     box = kit.runtime()
     with pytest.raises(SandboxError, match="did not say in time"):
-        await asyncio.wait_for(box.start(), 10)
+        await asyncio.wait_for(box.start(), 60)
     await box.stop_confirmed()
     assert double.live() == []
 
@@ -203,7 +203,7 @@ async def test_a_sandbox_that_never_boots_is_ended_by_a_stop(double):
     double.world.boot = 3600
     box = kit.runtime()
     start = asyncio.ensure_future(box.start())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not box.sandbox_id:
             await asyncio.sleep(0.01)
     await box.stop_confirmed()
@@ -323,9 +323,9 @@ async def test_internal_errors_are_tried_again_here(double, box, monkeypatch):
 @pytest.mark.parametrize("op", [TERMINATE, WAIT])
 async def test_a_hang_ends_at_the_deadline_as_unknown(double, box, op):
     """T08."""
-    double.faults.add(op, "hang", seconds=30, times=-1)
+    double.faults.add(op, "hang", seconds=600, times=-1)
     with pytest.raises(SandboxUnconfirmedError):
-        await asyncio.wait_for(box.stop_confirmed(timeout=1), 15)
+        await asyncio.wait_for(box.stop_confirmed(timeout=1), 60)
     assert box.state is State.UNKNOWN
     double.faults.clear()
     await box.stop_confirmed()

@@ -109,9 +109,9 @@ async def test_a_hang_has_an_end(double, provider, monkeypatch):
     monkeypatch.setattr(account, "TRIES", 1)
     monkeypatch.setattr(account, "CALL", 0.2)
     (box,) = await made(1)
-    double.faults.add("^SandboxListV2$", "hang", seconds=60, times=-1)
+    double.faults.add("^SandboxListV2$", "hang", seconds=600, times=-1)
     with pytest.raises(SandboxError, match="did not answer"):
-        await asyncio.wait_for(provider.listed(), 10)
+        await asyncio.wait_for(provider.listed(), 60)
     double.faults.clear()
     await box.stop_confirmed()
 
@@ -142,7 +142,7 @@ async def test_what_is_not_known_to_have_ended_is_alive(double, provider, status
 
     double.world.page = with_status
     listing = asyncio.ensure_future(provider.listed())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while sandbox.result is None:
             await asyncio.sleep(0.01)
     (one,) = await listing

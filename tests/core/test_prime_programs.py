@@ -44,7 +44,7 @@ async def box(double: PrimeDouble) -> AsyncIterator[PrimeRuntime]:
 async def started(box: PrimeRuntime, program: str) -> tuple[asyncio.Future, Output]:
     output = Output()
     running = asyncio.ensure_future(box.run_program(sh(program), on_output=output))
-    await asyncio.wait_for(output.came.wait(), 10)
+    await asyncio.wait_for(output.came.wait(), 60)
     return running, output
 
 
@@ -120,7 +120,7 @@ async def test_an_expired_token_is_renewed(double, box):
     running, _ = await started(box, "echo up; until [ -e go ]; do sleep 0.02; done; echo done")
     double.expire_tokens()
     await box.write("go", b"")
-    assert (await asyncio.wait_for(running, 10)).stdout == "up\ndone\n"
+    assert (await asyncio.wait_for(running, 60)).stdout == "up\ndone\n"
 
 
 async def test_a_revoked_key_is_told(double, box):
@@ -138,9 +138,9 @@ async def test_a_revoked_key_is_told(double, box):
 async def test_silence_without_an_end_is_a_lost_sandbox(double, box):
     """R16: the provider stops sending in mid-exec, without closing."""
     running, _ = await started(box, "echo up; sleep 600")
-    double.faults.add(EXEC, "stall", seconds=60, times=-1)
+    double.faults.add(EXEC, "stall", seconds=600, times=-1)
     with pytest.raises(SandboxError, match="has not answered for"):
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
     assert box.state is State.UNKNOWN
     assert "lost" in box._box.life.detail
     double.faults.clear()
@@ -152,7 +152,7 @@ async def test_abrupt_closing_for_ever_is_a_lost_sandbox(double, box):
     running, _ = await started(box, "echo up; sleep 600")
     double.faults.add(EXEC, "reset_before", times=-1)
     with pytest.raises(SandboxError, match="has not answered for"):
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
     assert box.state is State.UNKNOWN
 
 
@@ -172,7 +172,7 @@ async def test_a_sandbox_that_ends_in_mid_program_says_why(double, box, status, 
     running, _ = await started(box, "echo up; sleep 600")
     await asyncio.to_thread(double.expire, box.sandbox_id, status, error)
     with pytest.raises(SandboxError, match=text):
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
     assert box.state is State.UNKNOWN
     for work in (box.run(["true"]), box.read("file"), box.write("file", b"")):
         with pytest.raises(SandboxError, match="UNKNOWN"):
@@ -187,7 +187,7 @@ async def test_a_sandbox_that_was_deleted_by_somebody_is_lost(double, box):
     sandbox = double.state.sandboxes[box.sandbox_id]
     await asyncio.to_thread(lambda: double._there(double.state.destroy(sandbox)))
     with pytest.raises(SandboxError, match="404: there is no such sandbox"):
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
     await box.stop_confirmed()
 
 
@@ -197,7 +197,7 @@ async def test_a_gateway_that_says_gone_while_the_sandbox_runs_is_asked_again(do
     running = asyncio.ensure_future(box.run(["echo", "back"]))
     await asyncio.sleep(0.2)
     sandbox.ended = False
-    assert (await asyncio.wait_for(running, 10)).stdout == "back\n"
+    assert (await asyncio.wait_for(running, 60)).stdout == "back\n"
 
 
 # ---------------------------------------------------------------------- ends of commands
@@ -238,7 +238,7 @@ async def test_a_cancelled_command_whose_end_fails_is_cancelled_all_the_same(dou
     double.faults.add(EXEC, "reset_before", times=-1)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(running, 10)
+        await asyncio.wait_for(running, 60)
 
 
 async def test_programs_hear_interrupts(double, box):

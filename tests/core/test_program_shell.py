@@ -63,7 +63,7 @@ def test_a_timeout_kills_the_whole_process_group_and_keeps_what_was_printed(tmp_
     text = run_command(command, seconds=1.0)
     assert text.startswith("begun\n[timed out after 1 s")
     pid = int((tmp_path / "pid").read_text())
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -75,14 +75,13 @@ def test_a_timeout_kills_the_whole_process_group_and_keeps_what_was_printed(tmp_
 
 
 def test_what_is_left_in_the_background_is_not_waited_for_and_not_killed(tmp_path: Path) -> None:
-    started = time.monotonic()
     text = run_command(
         f"(while true; do echo tick; sleep 0.05; done) & echo $! >{tmp_path}/pid; echo up", seconds=60.0
     )
     pid = int((tmp_path / "pid").read_text())
     try:
-        assert time.monotonic() - started < 30
         assert "up" in text
+        assert "timed out" not in text
         os.kill(pid, 0)
     finally:
         os.kill(pid, 9)

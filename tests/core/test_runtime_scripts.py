@@ -227,13 +227,13 @@ async def test_uv_that_is_cancelled_is_killed(box, monkeypatch, tmp_path):
     fake_uv(tmp_path / "bin", sync=f"echo $$ > {tmp_path}/pid; exec sleep 600")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     task = asyncio.ensure_future(box.prepare_script(program("no-such-package")))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
             await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     pid = int((tmp_path / "pid").read_text())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while os.path.exists(f"/proc/{pid}"):
             await asyncio.sleep(0.01)

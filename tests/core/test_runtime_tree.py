@@ -145,7 +145,7 @@ async def test_force_skips_the_grace_period(when):
     stop = asyncio.ensure_future(box.stop_confirmed())
     await until(lambda: box.state is not State.LIVE)
     box.force()
-    await asyncio.wait_for(stop, 20)
+    await asyncio.wait_for(stop, 60)
     assert (await running).exit_code == 137
     assert box.state is State.GONE
 
@@ -276,7 +276,7 @@ async def test_code_that_swallows_its_cancellation_ends_with_the_sandbox():
     task.cancel()
     await until(lambda: tries >= 1)
     await box.stop_confirmed()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, 60)
     assert processes_with(box.sandbox_id) == []
 
 
@@ -284,7 +284,7 @@ async def test_output_of_a_background_child_neither_blocks_nor_breaks_it():
     box = local_box()
     await box.start()
     counter = "n=0; while :; do n=$((n+1)); echo line $n; echo $n > count.tmp; mv count.tmp count; done"
-    result = await asyncio.wait_for(box.run(sh(f"({counter}) & echo started")), 10)
+    result = await asyncio.wait_for(box.run(sh(f"({counter}) & echo started")), 60)
     assert result.stdout.startswith(("started", "line"))
 
     def count() -> int:
@@ -307,7 +307,7 @@ async def test_a_sink_that_fails_ends_the_program_and_is_heard():
         raise RuntimeError("the log is full")
 
     with pytest.raises(RuntimeError, match="the log is full"):
-        await asyncio.wait_for(box.run_program(sh("echo x; sleep 600"), on_output=sink), 20)
+        await asyncio.wait_for(box.run_program(sh("echo x; sleep 600"), on_output=sink), 60)
     await box.stop_confirmed()
 
 

@@ -40,7 +40,7 @@ async def engine(end: str) -> tuple[asyncio.subprocess.Process, dict[str, Any]]:
         sys.executable, "-c", ENGINE, end, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
-    return process, json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+    return process, json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
 
 
 def exists(pid: int) -> bool:
@@ -79,7 +79,7 @@ async def test_killed_engine():
 async def test_engine_that_ends_without_stopping_its_sandboxes():
     """T19: at interpreter exit, processes and directories go."""
     process, said = await engine("exit")
-    assert await asyncio.wait_for(process.wait(), 20) == 3
+    assert await asyncio.wait_for(process.wait(), 60) == 3
     assert not any(processes_with(id) for id in said["ids"])
     assert not exists(said["watchdog"])
     assert not any(os.path.lexists(directory) for directory in said["directories"])

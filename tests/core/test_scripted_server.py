@@ -116,7 +116,7 @@ async def test_an_answer_that_hangs_lets_go_when_its_client_leaves() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
                 await _post(server, STREAM)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while server.open:
                 await asyncio.sleep(0.01)
 
@@ -160,12 +160,12 @@ async def test_as_a_program_it_prints_where_it_listens_and_ends_when_told(tmp_pa
     assert json.loads((await _post(server, BODY))[2])["choices"][0]["message"]["content"] == "hello"
     assert (told["model"], told["pid"]) == ("scripted-mine", process.pid)
     process.send_signal(signal.SIGTERM)
-    assert await asyncio.wait_for(process.wait(), 10) == 0
+    assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
 async def test_as_a_program_it_can_end_by_itself() -> None:
     process, _ = await _spawn("--idle-exit", "0.2")
-    assert await asyncio.wait_for(process.wait(), 10) == 0
+    assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
 async def test_a_scenario_that_is_not_there_is_told(tmp_path: Path) -> None:

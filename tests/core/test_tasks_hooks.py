@@ -39,7 +39,7 @@ class Box:
     async def hang(self) -> None:
         self.hanging.set()
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
@@ -197,10 +197,10 @@ async def test_blocking_code_does_not_hold_up_the_loop(kind: str) -> None:
 
     class Mine(Task[Row]):
         def plain(self) -> bool:
-            return release.wait(30)
+            return release.wait(60)
 
         async def coroutine(self) -> bool:
-            return release.wait(30)
+            return release.wait(60)
 
     task = Mine(Row(idx=0))
     call = asyncio.create_task(invoke(task.plain if kind == "plain function" else task.coroutine, {}))
@@ -239,7 +239,7 @@ async def test_one_that_blocks_does_not_hold_up_the_others(monkeypatch: pytest.M
     class Mine(Task[Row]):
         async def block(self) -> str:
             began.set()
-            release.wait(30)
+            release.wait(60)
             return "late"
 
         async def quick(self) -> str:
@@ -281,7 +281,7 @@ async def test_a_cancelled_call_cancels_what_it_does_in_the_sandbox() -> None:
 
     box = Box()
     call = asyncio.create_task(invoke(Mine(Row(idx=0)).hook, {"runtime": box}))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await box.hanging.wait()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -300,7 +300,7 @@ async def test_code_that_swallows_its_cancellation_is_left_behind(monkeypatch: p
         async def hook(self, runtime: Any) -> None:
             try:
                 began.set()
-                await asyncio.sleep(60)
+                await asyncio.sleep(600)
             except asyncio.CancelledError:
                 await asyncio.to_thread(go_on.wait, 30)
             try:
@@ -310,7 +310,7 @@ async def test_code_that_swallows_its_cancellation_is_left_behind(monkeypatch: p
 
     box = Box()
     call = asyncio.create_task(invoke(Mine(Row(idx=0)).hook, {"runtime": box}))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await in_thread(began.wait, 30)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):

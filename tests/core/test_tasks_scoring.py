@@ -153,7 +153,7 @@ async def test_a_cancelled_scoring_ends_at_once() -> None:
     class Mine(Task[Row]):
         @reward
         async def r(self) -> float:
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
             return 1.0
 
     trace = blank()

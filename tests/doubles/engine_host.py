@@ -77,7 +77,7 @@ def _own_service(why: str) -> str:
 
     def end() -> None:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
         shutil.rmtree(directory, ignore_errors=True)
 
     atexit.register(end)

@@ -16,7 +16,7 @@ from vf_core.events import types as ev
 from vf_core.events.state import RolloutView, RunState
 from vf_core.runs.layout import RunDir
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 def script_config(output_dir: Path, scripts: Sequence[str], **settings: Any) -> EvalConfig:

@@ -94,7 +94,7 @@ class EngineProxy:
         self.release()
         self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 

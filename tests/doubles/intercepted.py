@@ -105,7 +105,7 @@ class Client:
     async def receive(self) -> Reply:
         """The next answer, as far as it goes."""
         reply = Reply()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             try:
                 reply = await self.head()
                 if "content-length" in reply.headers:
@@ -170,7 +170,7 @@ async def rig(**upstream: Any) -> AsyncIterator[Rig]:
         await client.aclose()
 
 
-async def settle(condition: Any, seconds: float = 10) -> None:
+async def settle(condition: Any, seconds: float = 60) -> None:
     """Let the loop turn until `condition()` holds."""
     async with asyncio.timeout(seconds):
         while not condition():

@@ -182,9 +182,9 @@ class LifecycleContract:
         running = asyncio.ensure_future(
             box.run_program(sh(f"echo up; {long_sleep()}; echo more"), on_output=output)
         )
-        await asyncio.wait_for(output.came.wait(), 30)
+        await asyncio.wait_for(output.came.wait(), 60)
         await box.stop_confirmed()
-        result = await asyncio.wait_for(running, 30)
+        result = await asyncio.wait_for(running, 60)
         assert result.exit_code != 0
         assert result.stdout == "up\n"
         assert not self.exists(box.sandbox_id)

@@ -56,7 +56,7 @@ def zombies_of(parent: int) -> list[int]:
     return found
 
 
-async def until(true: Callable[[], Any], seconds: float = 15.0) -> None:
+async def until(true: Callable[[], Any], seconds: float = 60.0) -> None:
     """Wait until `true()` holds."""
     async with asyncio.timeout(seconds):
         while not true():

@@ -25,7 +25,7 @@ from typing import Any
 
 import pyte
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 class PtyProcess:

@@ -104,11 +104,11 @@ class RuntimeContract(LifecycleContract):
         output = Output()
         program = sh("echo first; until [ -e go ]; do sleep 0.02; done; echo second >&2")
         running = asyncio.ensure_future(box.run_program(program, on_output=output))
-        await asyncio.wait_for(output.came.wait(), 10)
+        await asyncio.wait_for(output.came.wait(), 60)
         assert output.streams["stdout"] == b"first\n"
         assert not running.done()
         await box.write("go", b"")
-        result = await asyncio.wait_for(running, 10)
+        result = await asyncio.wait_for(running, 60)
         assert (result.exit_code, output.streams["stderr"]) == (0, b"second\n")
 
     async def test_very_long_lines(self, box):
@@ -156,7 +156,7 @@ class RuntimeContract(LifecycleContract):
         running = asyncio.ensure_future(
             box.run_program(sh(f"echo started; setsid {sleep} & {sleep}"), on_output=output)
         )
-        await asyncio.wait_for(output.came.wait(), 10)
+        await asyncio.wait_for(output.came.wait(), 60)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -165,7 +165,7 @@ class RuntimeContract(LifecycleContract):
     async def test_a_result_comes_at_exit_and_not_at_the_end_of_output(self, box):
         """R10: a background child holds the pipe."""
         sleep = long_sleep()
-        result = await asyncio.wait_for(box.run(sh(f"{sleep} & echo word")), 10)
+        result = await asyncio.wait_for(box.run(sh(f"{sleep} & echo word")), 60)
         assert (result.exit_code, result.stdout) == (0, "word\n")
         assert await self.running(box, sleep) == 1
 
@@ -179,9 +179,9 @@ class RuntimeContract(LifecycleContract):
         output = Output()
         program = sh("trap 'exit 7' TERM; echo up; while :; do sleep 0.05; done")
         running = asyncio.ensure_future(box.run_program(program, on_output=output))
-        await asyncio.wait_for(output.came.wait(), 10)
+        await asyncio.wait_for(output.came.wait(), 60)
         await box.stop()
-        assert (await asyncio.wait_for(running, 10)).exit_code == 7
+        assert (await asyncio.wait_for(running, 60)).exit_code == 7
 
     async def test_a_silent_setup_is_not_cut_off(self, box):
         """R37: only the command's own limit counts, not its silence."""
@@ -242,9 +242,9 @@ class RuntimeContract(LifecycleContract):
     async def test_a_fifo_does_not_hold_the_reader(self, box):
         await box.run(["mkfifo", "pipe"])
         with pytest.raises(SandboxError):
-            await asyncio.wait_for(box.read("pipe"), 10)
+            await asyncio.wait_for(box.read("pipe"), 60)
         with pytest.raises(SandboxError):
-            await asyncio.wait_for(box.write("pipe", b"x"), 10)
+            await asyncio.wait_for(box.write("pipe", b"x"), 60)
 
     async def test_paths_that_are_none(self, box):
         with pytest.raises(SandboxError):
@@ -308,6 +308,6 @@ class RuntimeContract(LifecycleContract):
 
     async def until(self, box: Runtime, command: list[str]) -> None:
         """Wait until `command` succeeds."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (await box.run(command)).exit_code != 0:
                 await asyncio.sleep(0.02)

@@ -189,7 +189,7 @@ class TunnelService:
         arriving = self._waiting[ticket] = asyncio.get_running_loop().create_future()
         tunnel.control.write(f"carry {ticket}\n".encode())
         with suppress(TimeoutError, OSError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 far_reader, far_writer = await arriving
             await asyncio.gather(frpc_program.pipe(reader, far_writer), frpc_program.pipe(far_reader, writer))
 

@@ -122,7 +122,7 @@ class Provider:
             writer.transport.abort()
         await asyncio.sleep(0)
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 10) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         """Wait for something about this provider to become true."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(condition)

@@ -44,7 +44,7 @@ class Viewer:
         async with self._changed:
             self._changed.notify_all()
 
-    async def until(self, test: Callable[[Viewer], object], timeout: float = 20.0) -> None:
+    async def until(self, test: Callable[[Viewer], object], timeout: float = 60.0) -> None:
         """Wait until `test` holds of this viewer."""
         async with asyncio.timeout(timeout), self._changed:
             await self._changed.wait_for(lambda: test(self) or (self._task is not None and self._task.done()))
@@ -56,4 +56,4 @@ class Viewer:
         """Leave."""
         await self.link.close()
         if self._task is not None:
-            await asyncio.wait_for(self._task, 20)
+            await asyncio.wait_for(self._task, 60)

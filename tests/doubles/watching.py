@@ -53,7 +53,7 @@ class Watching:
     engine: FakeEngine
     hands: Hands
 
-    async def until(self, holds: Callable[[], Any], what: str = "", seconds: float = 15.0) -> Any:
+    async def until(self, holds: Callable[[], Any], what: str = "", seconds: float = 60.0) -> Any:
         """Wait until `holds`."""
         deadline = time.monotonic() + seconds
         while not (got := holds()):

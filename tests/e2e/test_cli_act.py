@@ -173,7 +173,7 @@ def test_n11_watching_without_a_screen_and_leaving_changes_nothing(home: Home) -
     assert alive(launch["pid"])
     follower = home.start("events", launch["run"], "--follow", "--json")
     home("stop", launch["run"], "all")
-    assert follower.wait(30) == 0
+    assert follower.wait(60) == 0
     assert records(home.out())[-1]["type"] == "run.finished"
     assert home("attach", launch["run"]).stdout.splitlines()[-1] == "sandboxes: 0 unconfirmed"
 

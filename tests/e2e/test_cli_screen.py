@@ -65,10 +65,10 @@ def test_embedded_the_run_ends_with_the_screen(home: Home) -> None:
         term.wait_for("live")
         term.send("q")
         term.wait_for("Stop the run and leave")
-        for _ in range(10):  # a dialog that has just opened takes no keys
+        for _ in range(60):  # a dialog that has just opened takes no keys
             term.send("y")
             try:
-                assert term.wait_exit(timeout=2.0) in (0, 130)
+                assert term.wait_exit(timeout=1.0) in (0, 130)
                 break
             except AssertionError:
                 continue

@@ -34,7 +34,7 @@ def test_a_run_whose_output_nobody_reads_goes_on_or_ends_in_order(tmp_path: Path
     process, launch = started(home, *how)
     assert process.stderr is not None
     told = process.stderr.read()
-    assert process.wait(30) != 0
+    assert process.wait(60) != 0
     if how:
         assert "stopping the run and cleaning up" in told
     else:

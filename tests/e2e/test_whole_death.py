@@ -25,7 +25,7 @@ def test_t10_agents_tools_and_the_scripted_model_end_with_the_engine(home: Home)
     wait_for(lambda: "tool.called" in events.read_text(), "a tool call")
     assert len(processes_of(home)) >= 6
     os.kill(launch["pid"], signal.SIGKILL)
-    wait_for(lambda: not processes_of(home), "the end of all that the run started", timeout=15)
+    wait_for(lambda: not processes_of(home), "the end of all that the run started")
     (run,) = home.runs()
     assert (run["status"], run["live"]) == ("died", False)
 

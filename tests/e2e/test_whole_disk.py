@@ -47,13 +47,13 @@ def test_x08_a_full_disk_ends_the_run_and_spoils_nothing(home: Home) -> None:
 def test_x08_a_run_whose_directory_goes_away_ends(home: Home) -> None:
     process = home.start(
         "run",
-        home.config(["sleep 600.08", *["sleep 0.1; touch solved"] * 40], head="max_concurrent = 2"),
+        home.config(["sleep 600", *["sleep 0.1; touch solved"] * 40], head="max_concurrent = 2"),
         "--json",
     )
     launch = json.loads(wait_for(lambda: home.out().splitlines(), "the launch record")[0])
     wait_for(lambda: home.out().count('"completed"') >= 2, "two results")
     shutil.rmtree(launch["dir"])
-    assert process.wait(30) == 1, home.err()
+    assert process.wait(60) == 1, home.err()
     last = records(home.out())[-1]
     assert (last["status"], last["exit_code"], last["unconfirmed"]) == ("failed", 1, [])
     assert "cannot write to" in last["message"]

@@ -16,6 +16,7 @@ import pytest
 
 from doubles.command_line import ARGV, Home, wait_for
 from doubles.pty_driver import PtyProcess
+from doubles.sandbox_commands import long_sleep
 
 # Works outside its directory as little as a task should, and leaves things where programs leave them.
 SCRIPT = "echo x > made; mkdir -p d/e; ln -s /etc d/link; touch $TMPDIR/agent-$$ 2>/dev/null; rm $TMPDIR/agent-$$; "
@@ -58,7 +59,7 @@ def ended(home: Home, act: Callable[[dict[str, Any]], object], *scripts: str) ->
     events = Path(launch["dir"]) / "events.jsonl"
     wait_for(lambda: events.read_text().count("program.started") == len(scripts), "the rollouts")
     act(launch)
-    process.wait(30)
+    process.wait(60)
     return launch
 
 
@@ -76,8 +77,9 @@ def test_t19_what_a_killed_engine_leaves_is_on_record(home: Home) -> None:
     def kill(launch: dict[str, Any]) -> None:
         os.kill(launch["pid"], signal.SIGKILL)
 
-    launch = ended(home, kill, SCRIPT + "exec sleep 600.19")
-    wait_for(lambda: not processes("600.19"), "the end of its programs")
+    sleep = long_sleep()
+    launch = ended(home, kill, f"{SCRIPT}exec {sleep}")
+    wait_for(lambda: not processes(sleep.split()[1]), "the end of its programs")
     rest = left(home)
     (record,) = [path for path in rest["tmp"] if path.endswith(".json")]
     sandbox = json.loads((home.path / record).read_text())

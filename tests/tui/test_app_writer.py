@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from pathlib import Path
 
 from vf_tui.clipboard import SEQUENCE_LIMIT, copy, notification, wrap
@@ -16,23 +15,22 @@ def test_a_terminal_that_does_not_read_costs_frames_and_no_time() -> None:
     drained, dead = threading.Event(), threading.Event()
     writer = Writer(write, drained.set, dead.set)
     writer.start()
-    began = time.monotonic()
     for _ in range(100):
         writer.put("x" * 100_000)
     writer.put("THE END", always=True)
-    assert time.monotonic() - began < 5
+    # Nobody has read: had one of them waited, this line would not be reached.
     assert writer.dropped
     assert writer.backlog <= BACKLOG_LIMIT + 100
     got = b""
     while not got.endswith(b"THE END"):
         got += os.read(read, 1 << 16)
-    assert drained.wait(5), "nobody was told to draw anew"
+    assert drained.wait(60), "nobody was told to draw anew"
     assert not writer.dropped
     assert len(got) < 100 * 100_000
     assert set(got[:-7]) == {ord("x")}
     assert (len(got) - 7) % 100_000 == 0, "a frame was cut"
     writer.finish()
-    writer.join(5)
+    writer.join(60)
     assert not writer.is_alive()
     assert not dead.is_set()
 
@@ -45,8 +43,8 @@ def test_a_terminal_that_is_gone_is_noticed_and_ends_the_writer() -> None:
     writer = Writer(write, lambda: None, dead.set)
     writer.start()
     writer.put("frame")
-    assert dead.wait(5)
-    writer.join(5)
+    assert dead.wait(60)
+    writer.join(60)
     assert not writer.is_alive()
     writer.put("more", always=True)
     assert not writer.drain(0.1)

@@ -67,7 +67,7 @@ async def test_a_viewer_of_a_dead_engines_run_shows_the_proofs_and_a_live_one_do
         assert isinstance(about, Description)
         bridge = Bridge(link)
         following = asyncio.create_task(bridge.run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not bridge.connected:
                 await asyncio.sleep(0.01)
         left = [box.name for box in bridge.state.left_over()]

@@ -72,7 +72,7 @@ async def test_a_run_that_was_dead_when_it_was_opened_is_not_at_work() -> None:
     link.describe = lambda: about  # type: ignore[method-assign]
     bridge = Bridge(link)
     following = asyncio.create_task(bridge.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not bridge.connected:
             await asyncio.sleep(0.01)
     state = bridge.state

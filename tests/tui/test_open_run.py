@@ -25,11 +25,11 @@ async def test_a_journal_that_breaks_off_without_an_engine_file_is_a_lost_engine
     app = OpenRun()
     app.bridge = Bridge(FileLink(tmp_path))
     following = asyncio.create_task(app.bridge.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not app.bridge.connected:
             await asyncio.sleep(0.01)
     assert app.state.status == "died"
     assert "ENGINE LOST" in app.alarm()
     assert "not proven gone" in app.alarm()
     await app.bridge.close()
-    await asyncio.wait_for(following, 20)
+    await asyncio.wait_for(following, 60)

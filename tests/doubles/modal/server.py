@@ -193,12 +193,12 @@ class ModalDouble(ControlPlane, CommandRouter):
         ready = threading.Event()
         self._thread = threading.Thread(target=asyncio.run, args=(self.serve(ready.set),), daemon=True)
         self._thread.start()
-        assert ready.wait(20)
+        assert ready.wait(60)
         return self
 
     def __exit__(self, *error: object) -> None:
         self.loop.call_soon_threadsafe(self.stop.set)
-        self._thread.join(30)
+        self._thread.join(60)
 
 
 class _Muted:
@@ -273,14 +273,14 @@ class ModalProcess:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
-        self._process.wait(30)
+        self._process.wait(60)
         assert self._process.stdout is not None
         self._process.stdout.close()
 
     def kill(self) -> None:
         """As an outage: its sandboxes' processes stay."""
         self._process.kill()
-        self._process.wait(30)
+        self._process.wait(60)
 
     def __enter__(self) -> Self:
         return self

@@ -140,7 +140,7 @@ def process(**options: Any) -> Iterator[PrimeProcess]:
         assert started.stdin
         started.stdin.close()
         try:
-            started.wait(20)
+            started.wait(60)
         except subprocess.TimeoutExpired:
             started.kill()
             started.wait()

@@ -202,14 +202,14 @@ class PrimeDouble:
 
         self._thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
         self._thread.start()
-        ready.wait(10)
+        ready.wait(60)
         return self
 
     def __exit__(self, *exc: object) -> None:
         with contextlib.suppress(Exception):
             self._there(self._end_all())
         self._server.should_exit = self._server.force_exit = True
-        self._thread.join(10)
+        self._thread.join(60)
 
     async def _end_all(self) -> None:
         self.faults.clear()
