@@ -193,7 +193,7 @@ def test_p07_a_judge_that_can_not_work_is_refused_by_key(
         ),
         (
             BASE.replace('"reference"', '"odd-judge"'),
-            "judges[0]: judge 'odd-judge': its score asks for 'weather'",
+            "score asks for 'weather'",
         ),
         (
             BASE.replace('"reference"', '"scoreless"'),
@@ -236,6 +236,14 @@ def test_p07_a_task_without_a_reference_is_refused_whatever_its_place(here: Path
     message = refusal(here, BASE)
     assert "answer" in message
     assert "task 1" in message or "tasks.jsonl" in message
+
+
+def test_jsonl_rows_may_be_left_to_judges_alone(here: Path) -> None:
+    (here / "tasks.jsonl").write_text('{"prompt": "2 + 2?", "match": "judge", "answer": "4"}\n')
+    assert make_plan(load(here, BASE)).specs[0].task.data.match == "judge"
+    assert "tasks.jsonl, line 1: match 'judge', and the config has no [[env.taskset.task.judges]]" in refusal(
+        here, BASE.split("\n\n", maxsplit=1)[0]
+    )
 
 
 def test_a_saved_config_runs_again_without_its_secrets(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from vf_core.eval_config import EvalConfig
 from vf_core.judges import Judge
 from vf_core.plugins import load_class
 from vf_core.tasks import Task
-from vf_core.tasks.decorators import arguments, hooks
+from vf_core.tasks.decorators import hooks
 from vf_core.tasks.judging import JudgeConfig, Panel
 
 KEY = "env.taskset.task.judges"
@@ -54,13 +54,8 @@ def require_keys(config: EvalConfig) -> None:
 
 def _make(config: JudgeConfig, key: str, tasks: Sequence[Task[Any, Any, Any]]) -> Judge[Any, Any]:
     cls = load_class("judge", config.id)
-    if cls.score is Judge.score:
-        raise PluginError(
-            f"judge {config.id!r} has no score: it can't be one of a config's judges", key=f"{key}.id"
-        )
     try:
         judge: Judge[Any, Any] = cls(config)
-        arguments(judge.score, dict.fromkeys(("task", "trace", "runtime")), "its score")
         judge.validate()
         for task in tasks:
             judge.validate_task(task.data)

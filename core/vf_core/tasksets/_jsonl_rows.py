@@ -18,7 +18,7 @@ from vf_core.trace.task import TaskResources, TaskTimeout
 from vf_core.trace.types import Message
 from vf_core.trace.wire import parse_message
 
-Match = Literal["exact", "contains", "regex", "numeric", "command"]
+Match = Literal["exact", "contains", "regex", "numeric", "command", "judge"]
 ROLES = ("system", "developer", "user", "assistant", "tool")
 COMMAND_LIMIT = 100_000
 """Bytes of one command: the kernel takes 128 KiB for one argument."""
@@ -132,6 +132,8 @@ class Row(StrictModel):
         if rule == "command":
             if self.command is None:
                 raise ValueError("match 'command' needs a `command`")
+            return rule
+        if rule == "judge":
             return rule
         if not self.answer:
             raise ValueError(f"match {rule!r} needs an `answer`")

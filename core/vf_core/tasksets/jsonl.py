@@ -11,6 +11,8 @@ A row has `prompt` (text) or `messages`, an `answer` (or a list of them: any cou
   The expected answer and the last reply are in the variables `VF_ANSWER` and `VF_REPLY` (cut to 100,000 bytes) and
   whole in the files that `VF_ANSWER_FILE` and `VF_REPLY_FILE` name.
 
+* `judge`: by no rule; the run's judges say it all, and a run without one is refused. `answer` is for them.
+
 Further fields: `name`, `description`, `system_prompt`, `files` ({path in the working directory: text}), `setup` (a
 command run before the agent, text or list), `timeout` (seconds for the agent, or a table), `image`, `workdir`,
 `resources`, `ignore_case`, `tolerance`, `info` (anything).
@@ -73,8 +75,11 @@ class JsonlTask(Task[JsonlData, State, TaskConfig]):
             raise TaskError(f"the row's setup command ended with exit code {result.exit_code}: {told}")
 
     @reward
-    async def match(self, trace: Trace[JsonlData, State], runtime: Runtime) -> float:
-        """What the row's match rule says of the last reply: 1.0 or 0.0, or what the command printed."""
+    async def match(self, trace: Trace[JsonlData, State], runtime: Runtime) -> float | dict[str, float]:
+        """What the row's match rule says of the last reply: 1.0 or 0.0, or what the command printed; no reward at all
+        where judges say it."""
+        if self.data.match == "judge":
+            return {}
         if self.data.match == "command":
             return await match_command(self.data.command or [], self.data.answer, trace.last_reply, runtime)
         return await match_reply(
@@ -116,6 +121,8 @@ def _lines(path: Path) -> Iterator[bytes]:
 def _data(idx: int, row: Row, where: str, config: JsonlConfig) -> JsonlData:
     try:
         rule = row.rule(config.match)
+        if rule == "judge" and not config.task.judges:
+            raise ValueError("match 'judge', and the config has no [[env.taskset.task.judges]]")
     except ValueError as e:
         raise ConfigError(str(e), file=where) from e
     return JsonlData(
