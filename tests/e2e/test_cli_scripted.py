@@ -43,6 +43,19 @@ def test_a_scenario_answers_instead_of_the_provider(home: Home) -> None:
     assert "127.0.0.1:9/" not in saved
     assert "for-the-provider" not in saved
 
+    shown = home("show", launch["run"][:8], "0.0")
+    assert shown.returncode == 0, shown.stderr
+    for words in ("agent_completed", "GONE", "proof", "attempt 1", "stdout: "):
+        assert words in shown.stdout
+    facts = json.loads(home("show", launch["run"], "0000-0", "--json").stdout)
+    assert (facts["id"], facts["reward"], facts["tools"], facts["servers"]) == ("0000-0", 1.0, [], [])
+    assert [a["outcome"] for a in facts["attempts"]] == ["completed"]
+    assert [box["state"] for box in facts["sandboxes"]] == ["gone"]
+    assert facts["sandboxes"][0]["history"][-1]["remark"] == facts["sandbox"]["proof"]
+    refused = home("show", launch["run"], "nope")
+    assert refused.returncode == 2
+    assert "no rollout is meant by 'nope'" in refused.stderr
+
 
 def test_without_a_file_it_is_the_bundled_one(home: Home) -> None:
     """The config is the config wherever it stands; no key is asked for."""

@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "attach": ("view", "Watch a run that is live."),
     "open": ("view", "Look at any run directory, also one written by verifiers."),
     "ls": ("facts", "List runs, live ones first."),
-    "show": ("facts", "Show a run: its counts and its rollouts."),
+    "show": ("facts", "Show a run, or one of its rollouts."),
     "events": ("facts", "Print a run's journal."),
     "stop": ("act", "Stop rollouts gracefully, or with `all` the run."),
     "restart": ("act", "Start rollouts again, each in a new sandbox once the old is gone."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from vf_core.events.state import RolloutView, RunState, Totals
+from vf_core.events.state import RolloutView, RunState, SandboxView, Totals
 from vf_tui.render.status import unscored
 
 
@@ -56,6 +56,77 @@ def run_facts(state: RunState) -> dict[str, Any]:
     }
 
 
+def rollout_details(view: RolloutView, state: RunState) -> dict[str, Any]:
+    """One rollout with its phases, tool servers and calls, errors, attempts and sandboxes. Of a rollout that is over
+    the latest calls only, and of long texts the beginning: its trace has all."""
+    boxes = [box for box in state.sandboxes.values() if box.rollout == view.id]
+    return {
+        **rollout_facts(view),
+        "phases": [{"phase": name, "started": _number(t)} for name, t in view.phases],
+        "tools": [
+            {
+                "id": tool.id,
+                "server": tool.server,
+                "name": tool.name,
+                "arguments": tool.arguments,
+                "result": tool.result,
+                "seconds": _number(tool.seconds),
+                "failed": tool.failed,
+                "running": tool.ended is None,
+            }
+            for tool in view.tools
+            if not tool.partial
+        ],
+        "servers": [
+            {"server": name, "place": s.place, "shared": s.shared, "tools": list(s.tools), "count": s.count}
+            for name, s in view.served.items()
+        ],
+        "errors": [{"t": _number(t), "type": kind, "message": text} for t, kind, text in view.errors],
+        "attempts": [
+            {
+                "attempt": a.number,
+                "trace": a.trace,
+                "reason": a.reason,
+                "outcome": a.outcome,
+                "stop_condition": a.stop_condition,
+                "reward": _number(a.reward),
+                "exit_meaning": a.exit_meaning,
+                "error": a.error,
+                "sandbox": a.sandbox,
+                "started": _number(a.started),
+                "ended": _number(a.ended),
+            }
+            for a in view.attempts
+        ],
+        "sandboxes": [
+            {
+                **sandbox_facts(box),
+                "attempt": box.attempt,
+                "serves": box.serves,
+                "image": box.image,
+                "detail": box.detail,
+                "ends": _number(box.ends),
+                "history": [
+                    {"state": moved.value, "t": _number(t), "remark": remark}
+                    for moved, t, remark in box.history
+                ],
+            }
+            for box in boxes
+        ],
+    }
+
+
+def sandbox_facts(box: SandboxView) -> dict[str, Any]:
+    """What a sandbox is, and what it is in."""
+    return {
+        "name": box.name,
+        "id": box.id,
+        "kind": box.kind,
+        "state": box.state.value,
+        "proof": box.proof,
+    }
+
+
 def judged_facts(of: RolloutView | Totals) -> dict[str, Any]:
     """What judges' model calls used, apart from the agent's."""
     return {
@@ -97,15 +168,7 @@ def rollout_facts(view: RolloutView) -> dict[str, Any]:
         "stop_condition": view.stop_condition,
         "error_type": view.error_type,
         "error": view.error,
-        "sandbox": {
-            "name": box.name,
-            "id": box.id,
-            "kind": box.kind,
-            "state": box.state.value,
-            "proof": box.proof,
-        }
-        if box
-        else None,
+        "sandbox": sandbox_facts(box) if box else None,
         "started": _number(view.started),
         "ended": _number(view.ended),
     }

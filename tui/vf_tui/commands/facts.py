@@ -128,12 +128,22 @@ def summary_facts(run: RunSummary) -> dict[str, Any]:
     }
 
 
-@click.command("show", help=f"Show a run: its counts and its rollouts.\n\n{RUN_HELP}")
+@click.command(
+    "show",
+    help="Show a run: its counts and its rollouts; or all that is known of one of its rollouts."
+    f"\n\n{RUN_HELP} ROLLOUT is a rollout's id, or its task and sample as in 12.0.",
+)
 @click.argument("run")
+@click.argument("rollout", required=False)
 @JSON
-def show_command(run: str, as_json: bool) -> int:
-    """Show a run."""
-    return print_run(the_run(run), as_json=as_json)
+def show_command(run: str, rollout: str | None, as_json: bool) -> int:
+    """Show a run, or one of its rollouts."""
+    found = the_run(run)
+    if rollout is None:
+        return print_run(found, as_json=as_json)
+    from vf_tui.commands.rollout import print_rollout
+
+    return print_rollout(found, load_state(found), rollout, as_json=as_json)
 
 
 def load_state(run: RunSummary) -> RunState:
