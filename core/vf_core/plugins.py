@@ -236,13 +236,18 @@ def _check_api(kind: Kind, id: str, module: ModuleType) -> None:
 
 def _check_fit(kind: Kind, id: str, module: ModuleType, cls: type[Any], base: type[Any]) -> None:
     """Refuse a class that lacks what its base class calls, or takes other arguments than it is called with."""
-    from vf_core.config.signatures import misfits
+    from vf_core.config.signatures import asks_for, misfits
 
     missing = sorted(getattr(cls, "__abstractmethods__", ()))
-    # A judge may lack its score where a task's own code asks it, but not as a plugin.
-    missing += ["score"] if kind == "judge" and cls.score is base.score else []
     problems = [f"it does not define {name}" for name in missing]
     problems += misfits(cls, base)
+    if kind == "judge":
+        # One that a task's own code asks may lack its score, a plugin not. It is called by name.
+        known = ("task", "trace", "runtime")
+        if cls.score is base.score:
+            problems.append("it does not define score")
+        elif (wrong := asks_for(cls.score, known)) is not None:
+            problems.append(f"score asks for {wrong!r}; it can have {', '.join(known)}")
     if problems:
         raise PluginError(
             f"{kind} {id!r}: {cls.__name__} does not fit vf-tui {__version__}: {'; '.join(problems)}",
@@ -292,7 +297,7 @@ def _where(error: BaseException, spec: ModuleSpec) -> str:
 
 def _missing_hint(error: BaseException) -> str | None:
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"install what it needs: {_install(error.name.partition('.')[0].replace('_', '-'))}"
+        return f"install what it needs: {install_command(error.name.partition('.')[0].replace('_', '-'))}"
     return None
 
 
@@ -302,7 +307,7 @@ def _not_found_hint(kind: Kind, id: str) -> str:
     if near:
         return f"did you mean {near}?"
     package = plugin_name(id).replace("_", "-")
-    return f"built in: {', '.join(builtin) or 'none'}; another one: {_install(package)}"
+    return f"built in: {', '.join(builtin) or 'none'}; another one: {install_command(package)}"
 
 
 @lru_cache
@@ -323,7 +328,7 @@ def _exports(package: ModuleType, name: str) -> bool:
     return any("__all__" in place.read_text(encoding="utf-8") for place in places if place.is_file())
 
 
-def _install(package: str) -> str:
+def install_command(package: str) -> str:
     """The command that adds `package` to the environment that vf-tui itself runs in."""
     prefix = Path(sys.prefix)
     if (prefix / "uv-receipt.toml").exists():

@@ -40,6 +40,15 @@ def _accepts(given: inspect.Signature, wanted: inspect.Signature) -> bool:
     return True
 
 
+def asks_for(method: Any, known: tuple[str, ...]) -> str | None:
+    """What a method, called with those of `known` that it asks for by name, needs beyond them; None: nothing."""
+    for parameter in list(inspect.signature(method).parameters.values())[1:]:
+        needed = parameter.default is inspect.Parameter.empty and parameter.kind not in _VARIABLE
+        if needed and (parameter.name not in known or not _needed(parameter)):
+            return parameter.name
+    return None
+
+
 def _needed(parameter: inspect.Parameter) -> bool:
     """It must be given, and may be by name."""
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

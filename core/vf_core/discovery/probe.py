@@ -1,30 +1,42 @@
-"""`python -m vf_core.discovery.probe FD MODULE KIND`: import a module and say on FD, as JSON, which plugins it is.
+"""`python -m vf_core.discovery.probe FD [MODULE KIND]...`: import modules and say on FD, as a JSON list, what plugins
+each is. KIND is empty for modules that are not ours.
 
-It may print, hang or end this process: whoever started it copes with that.
+They may print, hang or end this process: whoever started it copes with that.
 """
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import inspect
 import json
+import logging
 import os
 import sys
 from typing import Any
 
 from vf_core.errors import PluginError
-from vf_core.plugins import Kind, base_class, config_class, is_builtin, kinds, load_class
+from vf_core.plugins import (
+    Kind,
+    base_class,
+    config_class,
+    install_command,
+    is_builtin,
+    kinds,
+    load_class,
+)
 
 _DEFAULT_LIMIT = 200
 
 
 def main(argv: list[str]) -> int:
     """Entry point."""
-    fd, module, kind = int(argv[0]), argv[1], argv[2]
-    answer = json.dumps(probe(module, kind or None)).encode()
+    fd = int(argv[0])
+    logging.basicConfig(stream=sys.__stderr__, format="%(message)s", level=logging.INFO)
+    told = [probe(module, kind or None) for module, kind in zip(argv[1::2], argv[2::2], strict=True)]
+    answer = json.dumps(told).encode()
     while answer:
         answer = answer[os.write(fd, answer) :]
-    os._exit(0)  # threads of the module's have no say in this
+    os._exit(0)  # threads of the modules' have no say in this
 
 
 def probe(module: str, kind: str | None) -> dict[str, Any]:
@@ -40,7 +52,8 @@ def probe(module: str, kind: str | None) -> dict[str, Any]:
             found.append(describe(each, id, _load(each, id, ours=kind is not None)))
         except PluginError as e:
             if module not in sys.modules:
-                return {"found": [], "reason": _reason(e), "exports_nothing": False}
+                reason = _missing(module) if _is_missing(module) else _reason(e)
+                return {"found": [], "reason": reason, "exports_nothing": False}
             if _exports(module, each):
                 reasons.append(_reason(e))
     nothing = not found and not reasons
@@ -91,13 +104,25 @@ def _exports(module: str, kind: Kind) -> bool:
     )
 
 
+def _is_missing(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module.partition(".")[0]) is None
+    except (ImportError, ValueError):
+        return True
+
+
+def _missing(module: str) -> str:
+    return f"there is no module {module!r} in {sys.prefix} (install it: {install_command(module)})"
+
+
 def _of_no_kind(module: str) -> str:
     loaded = sys.modules[module]
     if getattr(loaded, "__all__", None) is None:
         return 'it has no __all__ and so exports nothing (export its class: __all__ = ["MyTaskset"])'
     listed = ", ".join(map(str, loaded.__all__)) or "nothing"
     theirs = any(getattr(item, "__module__", "").startswith("verifiers.") for item in _theirs(loaded))
-    why = f"it exports {listed}, and no subclass of Taskset, Harness or Judge"
+    where = getattr(loaded, "__file__", None) or "a module of Python's own"
+    why = f"{where} exports {listed}, and no subclass of Taskset, Harness or Judge"
     return f"{why}: it is written for verifiers, whose classes are others" if theirs else why
 
 

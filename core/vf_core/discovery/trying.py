@@ -62,9 +62,12 @@ class Broken:
 def discover(wanted: Sequence[Candidate] | None = None, *, seconds: float = SECONDS) -> list[Found | Broken]:
     """Try `wanted` (None: all candidates), some at once; in their order. Each may take `seconds`."""
     listed = candidates() if wanted is None else list(wanted)
+    ours = [candidate for candidate in listed if candidate.kind is not None]
+    groups = [[candidate] for candidate in listed if candidate.kind is None]
     over = Event()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        tried = pool.map(lambda candidate: list(_try(candidate, seconds, over)), listed)
+        # Ours are known to behave: one process does for all.
+        tried = pool.map(lambda group: _try(group, seconds, over), [*filter(None, [ours]), *groups])
         try:
             return [result for results in tried for result in results]
         finally:
@@ -72,11 +75,13 @@ def discover(wanted: Sequence[Candidate] | None = None, *, seconds: float = SECO
             pool.shutdown(cancel_futures=True)
 
 
-def _try(candidate: Candidate, seconds: float, over: Event) -> Iterator[Found | Broken]:
+def _try(group: Sequence[Candidate], seconds: float, over: Event) -> list[Found | Broken]:
+    """Import the modules of `group` in one process. Where that does not end, nobody can say whose fault it is: one
+    that stands alone is broken, several are tried one by one."""
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as output:
-        argv = [sys.executable, "-m", "vf_core.discovery.probe", str(answer.fileno()), candidate.module]
+        argv = [sys.executable, "-m", "vf_core.discovery.probe", str(answer.fileno())]
         process = subprocess.Popen(
-            [*argv, candidate.kind or ""],
+            [*argv, *(word for candidate in group for word in (candidate.module, candidate.kind or ""))],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -85,25 +90,23 @@ def _try(candidate: Candidate, seconds: float, over: Event) -> Iterator[Found | 
         )
         code = _end_of(process, seconds, over)
         printed = _tail(output)
-        told = _answer(answer)
-    if told is None:
-        reason = (
-            f"importing it took more than {seconds:g} s"
-            if code is None
-            else f"importing it ended the process ({_how(code)})"
-        )
-        yield Broken(candidate, reason, printed)
-        return
+        told = _answer(answer, len(group))
+    if told is not None:
+        return [
+            r for candidate, one in zip(group, told, strict=True) for r in _results(candidate, one, printed)
+        ]
+    if len(group) > 1:
+        return [result for candidate in group for result in _try([candidate], seconds, over)]
+    if code is None:
+        return [Broken(group[0], f"importing it took more than {seconds:g} s", printed)]
+    return [Broken(group[0], f"importing it ended the process ({_how(code)})", printed)]
+
+
+def _results(candidate: Candidate, told: dict[str, Any], printed: str) -> Iterator[Found | Broken]:
     for plugin in told["found"]:
+        cls, about = one_line(plugin["cls"]), one_line(plugin["about"])
         options = tuple(Option(*option) for option in plugin["options"])
-        yield Found(
-            plugin["kind"],
-            plugin["id"],
-            candidate,
-            one_line(plugin["cls"]),
-            one_line(plugin["about"]),
-            options,
-        )
+        yield Found(plugin["kind"], plugin["id"], candidate, cls, about, options)
     if told["reason"] and (candidate.declared or told["found"] or not told["exports_nothing"]):
         yield Broken(candidate, one_line(told["reason"], limit=_REASON_LIMIT), printed)
 
@@ -126,14 +129,14 @@ def _how(code: int) -> str:
     return describe_exit(code)
 
 
-def _answer(file: Any) -> dict[str, Any] | None:
-    """What the process said; None when it came to no end."""
+def _answer(file: Any, count: int) -> list[dict[str, Any]] | None:
+    """What the process said of `count` modules; None when it came to no end."""
     file.seek(0)
     try:
         told = json.loads(file.read(_ANSWER_LIMIT))
     except ValueError:
         return None
-    return told if isinstance(told, dict) else None
+    return told if isinstance(told, list) and len(told) == count else None
 
 
 def _tail(file: Any) -> str:

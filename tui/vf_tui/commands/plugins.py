@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -79,7 +80,12 @@ def _print(found: Sequence[Found], broken: Sequence[Broken], *, options: bool) -
     if found:
         rows = [("KIND", "ID", "FROM", "ABOUT")]
         rows += [
-            (item.kind, item.id, _origin(item.candidate), one_line(item.about, limit=_ABOUT))
+            (
+                item.kind,
+                item.id,
+                _origin(item.candidate),
+                shorten(one_line(item.about), _ABOUT, placeholder="…"),
+            )
             for item in found
         ]
         for line in table(rows):
