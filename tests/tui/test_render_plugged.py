@@ -146,6 +146,10 @@ def test_plain_lines_name_the_tool_server_and_the_scoring_error() -> None:
         "sandbox GONE", "tool server calc: sandbox GONE", "tool server db: sandbox GONE",
     ]  # fmt: skip
     assert told[3:] == [""] * 3
+    shared = ev.RuntimeChanged(
+        rollout="", sandbox="s", kind="docker", state="gone", serves="db", proof="it said so"
+    )
+    assert (lines.of(shared, state) or "").endswith(" shared tool server db: sandbox GONE (it said so)")
 
 
 def test_a_resumed_run_says_what_it_kept() -> None:

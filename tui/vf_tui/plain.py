@@ -64,8 +64,7 @@ class PlainLines:
             case ev.RuntimeChanged() if event.state in TOLD and self._first(event, _move(event)):
                 why = event.proof or event.detail
                 told = f" ({one_line(why)})" if why and self._first(event, why) else ""
-                whose = f"tool server {one_line(event.serves, limit=60)}: " if event.serves else ""
-                return f"{who}: {whose}sandbox {State(event.state).word}{told}"
+                return f"{_whose(event, who)}: sandbox {State(event.state).word}{told}"
         return None
 
     def _ended(self, event: ev.AttemptFinished, view: RolloutView) -> str:
@@ -144,6 +143,14 @@ def _clock(t: float) -> str:
 def _move(event: ev.RuntimeChanged) -> str:
     """What a sandbox of an attempt is told once by; a tool server's is another than the agent's."""
     return f"{event.sandbox} {event.state}" if event.serves else event.state
+
+
+def _whose(event: ev.RuntimeChanged, who: str) -> str:
+    """Whose sandbox it is: the rollout's agent's, one of its tool servers', or one that all rollouts share."""
+    if not event.serves:
+        return who
+    server = f"tool server {one_line(event.serves, limit=60)}"
+    return f"{who}: {server}" if event.rollout else f"shared {server}"
 
 
 def _again(event: ev.AttemptStarted) -> str:
