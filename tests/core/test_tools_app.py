@@ -193,3 +193,23 @@ async def test_tools_are_described_by_their_docstrings_and_annotations() -> None
     remember = told[3]
     assert remember["description"] == "Remember a word."
     assert remember["inputSchema"]["properties"] == {"word": {"title": "Word", "type": "string"}}
+
+
+async def test_the_engine_is_asked_again_where_that_may_help() -> None:
+    statuses = iter([503, 200, 401, 422, *[500] * 5])
+    asked: list[tuple[str, str]] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append((request.method, request.headers["authorization"]))
+        return httpx2.Response(next(statuses), json={"left": 3})
+
+    channel = Channel(first_delay=0.001, longest=0.001)
+    channel.clients[False] = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+    whose = Caller("http://engine.test/rollout/state", "s")
+    assert (await channel.pull(whose, Seen)) == Seen(left=3)
+    assert asked == [("GET", "Bearer s")] * 2
+    for said in ("the rollout is over", "HTTP 422", "cannot be reached: HTTP 500"):
+        with pytest.raises(ChannelError, match=said):
+            await channel.pull(whose, Seen)
+    assert len(asked) == 9
+    await channel.aclose()

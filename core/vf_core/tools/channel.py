@@ -41,14 +41,14 @@ caller: ContextVar[Caller | None] = ContextVar("vf_caller", default=None)
 class Channel:
     """Asks the engine. A failure that may pass is tried again."""
 
-    def __init__(self, *, first_delay: float = 0.5) -> None:
-        self._clients: dict[bool, httpx.AsyncClient] = {}
+    def __init__(self, *, first_delay: float = 0.5, longest: float = 30.0) -> None:
+        self.clients: dict[bool, httpx.AsyncClient] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._delay = first_delay
+        self._wait = first_delay, longest
 
     async def aclose(self) -> None:
         """Let go of connections."""
-        for client in self._clients.values():
+        for client in self.clients.values():
             await client.aclose()
 
     async def pull(self, whose: Caller, cls: type[State]) -> State:
@@ -86,13 +86,15 @@ class Channel:
         import httpx2 as httpx
         import tenacity
 
+        first, longest = self._wait
         headers = {"authorization": f"Bearer {secret}"}
         if body is not None:
             headers["content-type"] = "application/json"
         try:
             async for attempt in tenacity.AsyncRetrying(
                 stop=tenacity.stop_after_attempt(TRIES),
-                wait=tenacity.wait_exponential_jitter(initial=self._delay, max=30),
+                wait=tenacity.wait_exponential(multiplier=first, max=longest)
+                + tenacity.wait_random(0, first),
                 retry=tenacity.retry_if_exception_type((httpx.TransportError, _PassingError)),
                 reraise=True,
             ):
@@ -114,9 +116,9 @@ class Channel:
         host = urlsplit(url).hostname or ""
         # The host's proxy settings are not for what is on the host itself.
         direct = host in ("localhost", "::1") or host.startswith("127.")
-        if direct not in self._clients:
-            self._clients[direct] = httpx.AsyncClient(timeout=TIMEOUT, trust_env=not direct)
-        return self._clients[direct]
+        if direct not in self.clients:
+            self.clients[direct] = httpx.AsyncClient(timeout=TIMEOUT, trust_env=not direct)
+        return self.clients[direct]
 
 
 class _PassingError(Exception):
