@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from doubles.engine_kit import Kit, engine_kit, run_whole
-from doubles.local_boxes import processes_with
+from doubles.local_boxes import processes_with, until
 from vf_core.eval_config import EvalConfig
 from vf_core.events import types as ev
 from vf_core.runtimes.lifecycle import State
 
 NOTE = ["notes", "note", {"text": "a"}]
+ELSEWHERE = {"url": "http://127.0.0.1:9/mcp"}
 LOOK = ["db", "get", {"word": "capital"}]
 
 
@@ -99,8 +100,7 @@ async def test_a_server_that_dies_fails_its_calls_and_a_shared_one_comes_back(tm
     ("trouble", "why"), [("raise", "RuntimeError: no room for notes"), ("exit", "exit 3")]
 )
 async def test_a_server_that_does_not_start_says_why(tmp_path: Path, trouble: str, why: str) -> None:
-    elsewhere = {"url": "http://127.0.0.1:9/mcp"}
-    run = config(tmp_path, [NOTE], task={"notes": {"trouble": trouble}}, lookup=elsewhere)
+    run = config(tmp_path, [NOTE], task={"notes": {"trouble": trouble}}, lookup=ELSEWHERE)
     kit, code = await run_whole(run)
     assert code == 3
     rollout = kit.rollout()
@@ -109,6 +109,21 @@ async def test_a_server_that_does_not_start_says_why(tmp_path: Path, trouble: st
     assert f"tool server 'notes' did not start: {why}" in rollout.error
     assert "notes are set up" in rollout.error  # the end of its log
     assert rollout.program is None
+    assert all_gone(kit)
+
+
+async def test_stopped_while_its_server_starts(tmp_path: Path) -> None:
+    """M05: a server that never gets ready, behind a wrapper, with a child of its own that is deaf to signals."""
+    run = config(tmp_path, [NOTE], task={"notes": {"trouble": "hang"}}, lookup=ELSEWHERE)
+    async with engine_kit(run) as (kit, running):
+        mine = f"vf-{kit.run_dir.run_id[:8]}-0000-0-a1-t1"
+        await until(
+            lambda: len(processes_with(mine)) >= 4
+        )  # the wrapper, the server, its child, that one's sleep
+        assert (await kit.engine.command("stop", ["0000-0"], {}, "test")).ok
+        assert not processes_with(mine)
+        await asyncio.wait_for(asyncio.shield(running), 60)
+    assert kit.rollout().status == "stopped"
     assert all_gone(kit)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterable
@@ -52,6 +53,12 @@ class Notes(Toolset[NotesConfig, NotesState]):
             raise RuntimeError("no room for notes")
         if self.config.trouble == "exit":
             os._exit(3)
+        if self.config.trouble == "hang":
+            # A session of its own, and deaf.
+            deaf = "trap '' TERM HUP INT; while :; do sleep 1; done"
+            subprocess.Popen(["sh", "-c", deaf], start_new_session=True)
+            print("stuck", flush=True)
+            time.sleep(3600)
 
     async def setup_task(self, task: TaskData) -> None:
         self.task = task
