@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ from doubles.agent_program import scenario
 from doubles.engine_boxes import docker_box, new_run
 from doubles.engine_host import need_engine
 from doubles.engine_images import curl_image
+from doubles.engine_kit import run_whole
 from doubles.local_rollout import Rolled, roll
-from doubles.mcp_process import mcp_server
 from doubles.pool.releases import Releases, archive, remove
 from vf_core.engine.plan import make_plan
 from vf_core.errors import ConfigError
@@ -66,13 +66,12 @@ async def _run(
     harness: PoolHarness,
     *,
     box: Runtime | None = None,
-    mcp_urls: Mapping[str, str] | None = None,
     **data: Any,
 ) -> tuple[Rolled, list[dict[str, Any]]]:
     """What became of one rollout, and the bodies of the requests that the model got."""
     task = Task(TaskData.model_validate({"idx": 0, "prompt": "go", **data}))
     async with ScriptedServer(plan, record=True) as server:
-        rolled = await roll(task, harness, server.base_url, box=box, mcp_urls=mcp_urls)
+        rolled = await roll(task, harness, server.base_url, box=box)
         return rolled, server.bodies
 
 
@@ -167,20 +166,31 @@ async def test_eight_rollouts_at_once_install_once(releases: Releases) -> None:
     assert sum(n for path, n in releases.downloads.items() if f"/v{version}/" in path) == 1
 
 
-async def test_mcp_servers_are_in_the_settings(pool: Any) -> None:
-    """Under their names; a bare one's tools have none."""
+async def test_a_run_with_tools(pool: Any, tmp_path: Path) -> None:
+    """Its MCP servers stand in the settings; their calls are told with their server, its own tool's without."""
     plan = scenario(
-        {"calls": [{"name": "math_add", "arguments": {"a": 2, "b": 40}}]},
-        {"calls": [{"name": "lines", "arguments": {}}]},
+        {"calls": [{"name": "notes_note", "arguments": {"text": "a"}}]},
+        {"calls": [{"name": "db_get", "arguments": {"word": "capital"}}]},
         {"calls": [{"name": "shell", "arguments": {"command": "echo never"}}]},
-        {"text": "ok"},
+        {"refusal": "no more"},
     )
-    with mcp_server() as server:
-        urls = {"math": server.url, "": server.url}
-        rolled, bodies = await _run(plan, pool(disabled_tools=["shell"]), mcp_urls=urls)
-    assert _text(rolled) == "ok: exit 0"
-    told = [m["content"] for m in bodies[-1]["messages"] if m["role"] == "tool"]
-    assert told == ["42", "one\ntwo", "error: there is no tool 'shell'"]
+    harness = pool(disabled_tools=["shell"]).config.model_dump()
+    async with ScriptedServer(plan, record=True) as server:
+        env = {"taskset": {"id": "vf_test_toolset"}, "agent": {"harness": harness}}
+        data = {"model": "scripted", "output_dir": str(tmp_path), "client": {"base_url": server.base_url}}
+        kit, code = await run_whole(EvalConfig.from_dict({**data, "env": env}))
+    rollout = kit.rollout()
+    assert (code, rollout.status, rollout.reward) == (0, "declined", 11.0), rollout.error
+    told = [m["content"] for m in server.bodies[-1]["messages"] if m["role"] == "tool"]
+    assert (told[0], told[1].partition(" (")[0], told[2]) == (
+        "noted: a",
+        "Paris",
+        "error: there is no tool 'shell'",
+    )
+    assert [(tool.name, tool.server) for tool in list(rollout.tools)[:2]] == [
+        ("notes_note", "notes"),
+        ("db_get", "db"),
+    ]
 
 
 async def test_a_home_of_ones_own_only_where_it_is_asked_for(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +40,6 @@ async def roll(
     *,
     limits: Limits | None = None,
     box: Runtime | None = None,
-    mcp_urls: Mapping[str, str] | None = None,
 ) -> Rolled:
     """Run `harness` on `task` against the model at `base_url`, score it, and prove the sandbox gone: `box`, or a
     local one."""
@@ -63,7 +61,7 @@ async def roll(
         try:
             await invoke(task.setup, {"trace": trace, "runtime": runtime, "task": task.data}, what="setup")
             await harness.setup(runtime)
-            await _launch(rolled, harness, runtime, server.base_url, secret, mcp_urls or {})
+            await _launch(rolled, harness, runtime, server.base_url, secret)
             await score(task, harness, trace, runtime)
         finally:
             server.unregister(secret)
@@ -72,12 +70,7 @@ async def roll(
 
 
 async def _launch(
-    rolled: Rolled,
-    harness: Harness[Any],
-    runtime: Runtime,
-    endpoint: str,
-    secret: str,
-    mcp_urls: Mapping[str, str],
+    rolled: Rolled, harness: Harness[Any], runtime: Runtime, endpoint: str, secret: str
 ) -> None:
     trace = rolled.trace
     try:
@@ -88,7 +81,7 @@ async def _launch(
                 runtime,
                 endpoint,
                 secret,
-                mcp_urls,
+                {},
                 lambda stream, data: rolled.output.append((stream, data)),
             )
     except TimeoutError:
