@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import inspect
 import json
+import logging
 import os
 import sys
 import traceback
@@ -62,7 +63,10 @@ async def _serve(spec: ServeSpec) -> None:
         await _called(toolset.setup)
         if own is not None and not getattr(toolset.setup_task, "does_nothing", False):
             await _called(toolset.setup_task, await channel.task(own))
-        await _answer(spec, make_app(toolset, spec.token, channel, own, spec.channel), listener)
+        app = make_app(toolset, spec.token, channel, own, spec.channel)
+        # The SDK's own way is slow, and draws its log for a terminal.
+        logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", force=True)
+        await _answer(spec, app, listener)
     finally:
         listener.close()
         with contextlib.suppress(Exception):
