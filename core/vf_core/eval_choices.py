@@ -139,7 +139,7 @@ def _judges(written: Written) -> dict[KeyPath, type[StrictModel]]:
     """The config classes of the judges in the list, by place."""
     if (found := written.choice(JUDGES))[0] is not None and not isinstance(found[0], list):
         raise ConfigError(
-            f"expected a list of tables, got {type(found[0]).__name__}",
+            "expected a list of tables" + (", got a table" if isinstance(found[0], Mapping) else ""),
             file=found[1],
             key=found[2],
             hint=f"write each judge under [[{found[2].removeprefix('--')}]]",

@@ -44,7 +44,8 @@ def field_of(task: TaskData, field: str) -> Any:
     if found is None or callable(found):
         from vf_core.config.explain import nearest
 
-        names = [*type(task).model_fields, *(task.model_extra or {})]
+        own = [name for name in type(task).model_fields if name not in TaskData.model_fields]
+        names = [*own, *(task.model_extra or {}), "prompt", "description"]
         near = nearest(field, names)
         raise ValueError(
             f"task {task.name or task.idx!r} has no field {field!r}"

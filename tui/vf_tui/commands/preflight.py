@@ -54,6 +54,9 @@ def missing_key(config: EvalConfig) -> str:
 
 def require_key(config: EvalConfig) -> None:
     """Raises `ConfigError` when `missing_key` says why."""
+    from vf_core.engine.judge_checks import require_keys
+
+    require_keys(config)
     if reason := missing_key(config):
         raise ConfigError(
             reason, key="client.api_key_var", hint="set it; to any text if the endpoint needs none"
