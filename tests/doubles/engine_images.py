@@ -64,10 +64,33 @@ def python_image(*changes: str) -> str:
 
 @cache
 def curl_image() -> str:
-    """An image with this Python, bare, and curl."""
+    """`python_image`, and curl in it."""
     curl = Path(os.path.realpath(shutil.which("curl") or unavailable("curl is not on this machine")))
-    key = _key("curl", sys.version, sys.base_prefix, curl.read_bytes())
-    return _have(f"localhost/vf-tui-test-curl-{key}", lambda: _python_tar((), key, curl), ())
+    python = python_image()
+    name = f"localhost/vf-tui-test-curl-{_key(python, curl.read_bytes())}"
+    with locked("images"):
+        if not _there(name):
+            _add(python, name, curl)
+    return name
+
+
+def _add(image: str, name: str, program: Path) -> None:
+    """Make an image of another one and a program of this host."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        tar.add(program, f"usr/local/bin/{program.name}", filter=_plain)
+        _libraries(tar, [program])
+    buffer.seek(0)
+    status, made = call("POST", "/v1.41/containers/create", {"Image": image})
+    assert status == 201, made
+    box = made["Id"]
+    try:
+        status, said = call("PUT", f"/v1.41/containers/{box}/archive?path=/", buffer)
+        assert status == 200, said
+        status, said = call("POST", f"/v1.41/commit?container={box}&repo={quote(name)}&tag=latest", {})
+        assert status == 201, said
+    finally:
+        call("DELETE", f"/v1.41/containers/{box}?force=true")
 
 
 def _key(*parts: str | bytes) -> str:
@@ -120,14 +143,14 @@ def _busybox_tar(busybox: Path) -> io.BufferedIOBase:
     return buffer
 
 
-def _python_tar(found: Iterable[Distribution], key: str, *programs: Path) -> io.BufferedIOBase:
+def _python_tar(found: Iterable[Distribution], key: str) -> io.BufferedIOBase:
     path = CACHE / f"python-{key}.tar"
     if not path.exists():
         temporary = path.with_suffix(".tmp")
         with tarfile.open(temporary, "w") as tar:
             _skeleton(tar)
             _busybox(tar, _static_busybox())
-            _python(tar, found, programs)
+            _python(tar, found)
         os.replace(temporary, path)
     return open(path, "rb")
 
@@ -149,16 +172,15 @@ def _busybox(tar: tarfile.TarFile, busybox: Path) -> None:
             _link(tar, f"bin/{name}", "busybox")
 
 
-def _python(tar: tarfile.TarFile, found: Iterable[Distribution], programs: Iterable[Path]) -> None:
+def _python(tar: tarfile.TarFile, found: Iterable[Distribution]) -> None:
     binary = Path(os.path.realpath(getattr(sys, "_base_executable", sys.executable)))
     bash = Path(os.path.realpath(shutil.which("bash") or "/bin/bash"))
     stdlib = Path(
         sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix, "base": sys.base_prefix})
     )
-    machine = [binary, bash, *programs]
+    machine = [binary, bash]
     tar.add(binary, str(binary).lstrip("/"), filter=_plain)
-    for program in (bash, *programs):
-        tar.add(program, f"usr/local/bin/{program.name}", filter=_plain)
+    tar.add(bash, "usr/local/bin/bash", filter=_plain)
     for name in ("python3", "python"):
         _link(tar, f"usr/local/bin/{name}", str(binary))
     for path in sorted(stdlib.rglob("*")):
