@@ -53,7 +53,8 @@ def _make(home: Path, python: Path, requirement: str) -> str | None:
             return None
         shutil.rmtree(home, ignore_errors=True)
     made = _run(sys.executable, "-m", "venv", str(home))
-    return made or _run(str(python), "-m", "pip", "install", "--quiet", "--pre", requirement)
+    # What a test imports is compiled then: compiling all of a big release takes longer than all the rest.
+    return made or _run(str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--pre", requirement)
 
 
 def _registry_answers(python: Path) -> bool:
