@@ -89,8 +89,22 @@ class Kit:
 @asynccontextmanager
 async def engine_kit(config: EvalConfig) -> AsyncIterator[tuple[Kit, asyncio.Task[int]]]:
     """A running engine; it is shut down at the end if it still runs."""
-    run_dir = RunDir.create(config.output_dir, config.run_name)
-    async with EngineSession.open(config, run_dir, serve=False) as session:
+    async with _running(config, RunDir.create(config.output_dir, config.run_name), resume=False) as got:
+        yield got
+
+
+@asynccontextmanager
+async def resumed_kit(config: EvalConfig, path: Path) -> AsyncIterator[tuple[Kit, asyncio.Task[int]]]:
+    """An engine that has taken up the run in `path`."""
+    async with _running(config, RunDir(path), resume=True) as got:
+        yield got
+
+
+@asynccontextmanager
+async def _running(
+    config: EvalConfig, run_dir: RunDir, *, resume: bool
+) -> AsyncIterator[tuple[Kit, asyncio.Task[int]]]:
+    async with EngineSession.open(config, run_dir, serve=False, resume=resume) as session:
         kit = Kit(session.engine, run_dir)
         run = asyncio.create_task(session.run())
         try:
@@ -104,5 +118,12 @@ async def engine_kit(config: EvalConfig) -> AsyncIterator[tuple[Kit, asyncio.Tas
 async def run_whole(config: EvalConfig) -> tuple[Kit, int]:
     """Run to the end without touching it."""
     async with engine_kit(config) as (kit, run):
+        code = await asyncio.wait_for(asyncio.shield(run), DEADLINE)
+    return kit, code
+
+
+async def resume_whole(config: EvalConfig, path: Path) -> tuple[Kit, int]:
+    """Take the run in `path` up and run to the end without touching it."""
+    async with resumed_kit(config, path) as (kit, run):
         code = await asyncio.wait_for(asyncio.shield(run), DEADLINE)
     return kit, code

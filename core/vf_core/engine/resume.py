@@ -64,8 +64,10 @@ def reading_seconds(run_dir: RunDir) -> float:
 
 
 def look(run_dir: RunDir, plan: Plan, left: Left) -> Saved:
-    """The run as it was left, and its state as it will be taken up. Raises `RunDirError` when its files can't be read,
-    `ConfigError` for other tasks."""
+    """The run as it was left, and its state as it will be taken up.
+
+    Raises `RunDirError` when its files can't be read, `ConfigError` for other tasks.
+    """
     saved = _settled(run_dir, plan, left)
     try:
         _tell(_Journal(None, saved.state), run_dir, plan, saved, left)
