@@ -36,8 +36,6 @@ _NEVER_RETRY = (b"x-should-retry", b"false")
 _PROBE = HEADER.encode()
 ROOM = 512 * 1024 * 1024
 """Bytes of tool calls and their results that are held at once, of all rollouts together."""
-SESSION_ROOM = 80 * 1024 * 1024
-"""... and of one: a call and a result of the largest size, and a little."""
 _DOORS = (TOOLS, "/rollout/")
 _AT_DOORS = frozenset((ToolDoor, Channel))
 
@@ -193,7 +191,7 @@ class InterceptionServer:
         """
         session.secret = secret = secrets.token_urlsafe(32)
         session.tool_secret, session.channel_secret = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        session.doors.room = Room(SESSION_ROOM, self._room)
+        session.house = self._room
         self._sessions[_digest(secret.encode())] = session
         self._tool_sessions[_digest(session.tool_secret.encode())] = session
         self._channels[_digest(session.channel_secret.encode())] = session

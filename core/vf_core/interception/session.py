@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,7 +19,8 @@ from vf_core.interception.answers import Answer, Answers
 from vf_core.interception.channel import STATE_PATH, Channel
 from vf_core.interception.dialect_chat import ChatRequest, impose
 from vf_core.interception.exchange import Exchange
-from vf_core.interception.tool_server import TOOLS, ToolDoors, ToolServer
+from vf_core.interception.room import Room
+from vf_core.interception.tool_server import SESSION_ROOM, TOOLS, ToolDoors, ToolServer
 from vf_core.interception.tools import ToolWatch
 from vf_core.interception.upstream import Upstream
 from vf_core.interception.wire import Headers, Refusal, Responder
@@ -95,8 +97,8 @@ class Session:
         self.emit_live = emit_live
         self.hosted_tools = hosted_tools
         self.secret = self.tool_secret = self.channel_secret = ""
-        self.doors = ToolDoors(self)
-        self.shared_state = Channel(self, task)
+        self.house: Room | None = None
+        self._task = task
         self.error: RolloutError | None = None
         self.refused: str | None = None
         self.closed = False
@@ -120,7 +122,7 @@ class Session:
         for exchange in tuple(self._under_way.values()):
             exchange.cancel("the rollout was stopped")
         self._answers.clear()
-        self.doors.close()
+        self.remove_tools()
 
     # Tool servers
 
@@ -133,7 +135,20 @@ class Session:
 
     def remove_tools(self) -> None:
         """Take all of them away again; calls under way are cancelled."""
-        self.doors.close()
+        if "doors" in self.__dict__:
+            self.doors.close()
+
+    # Made when first asked for: most of a run's sessions need neither, and each object costs the collector.
+
+    @cached_property
+    def doors(self) -> ToolDoors:
+        """The rollout's tool servers; what goes through them is held in a part of the `house`."""
+        return ToolDoors(self, Room(SESSION_ROOM, self.house))
+
+    @cached_property
+    def shared_state(self) -> Channel:
+        """What answers tool servers of ours."""
+        return Channel(self, self._task)
 
     @property
     def channel(self) -> tuple[str, str]:

@@ -26,6 +26,8 @@ TOOLS = "/tools/"
 """What the paths of all doors begin with: `/tools/<secret>/<key>/mcp`."""
 CHANNEL = "x-vf-channel"
 """The header by which a shared server of ours learns, with each request, whose call it is: the channel's secret."""
+SESSION_ROOM = 80 * 1024 * 1024
+"""Bytes of calls and results that are held for a rollout: of each, one of the largest size, and a little."""
 _REQUESTS = 64
 """How many requests to one server a rollout may have under way."""
 _CONNECT_SECONDS = 5.0
@@ -138,8 +140,8 @@ class ToolDoor:
 class ToolDoors:
     """All doors of a session."""
 
-    def __init__(self, session: Session) -> None:
-        self.room = Room(0)
+    def __init__(self, session: Session, room: Room) -> None:
+        self.room = room
         self._session = session
         self._doors: dict[str, ToolDoor] = {}
 
