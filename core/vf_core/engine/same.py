@@ -16,7 +16,13 @@ from vf_core.eval_config import EvalConfig
 from vf_core.runs.layout import RunDir
 from vf_core.text import one_line
 
-FREE: tuple[KeyPath, ...] = (("max_concurrent",), ("output_dir",), ("max_errors",), ("retries",))
+FREE: tuple[KeyPath, ...] = (
+    ("max_concurrent",),
+    ("output_dir",),
+    ("max_errors",),
+    ("retries",),
+    ("client", "api_key_var"),
+)
 """Settings that change nothing of a rollout's result."""
 
 _VERIFIERS = (
