@@ -89,9 +89,10 @@ async def test_a_server_that_dies_fails_its_calls_and_a_shared_one_comes_back(tm
     (told,) = answers(kit)
     assert told[0] == "noted: a"
     assert not [text for text in told[1:4] if "noted" in text or "error" not in text]
-    assert [log.message for log in kit.of(ev.Log) if "died" in log.message] == [
-        "shared tool server 'db' died; starting it again (2 more such starts)"
-    ]
+    shared, own = [log for log in kit.of(ev.Log) if "died" in log.message]
+    assert shared.message.startswith("shared tool server 'db' died; starting it again (2 more such starts)")
+    assert (own.rollout, own.message.splitlines()[0]) == ("0000-0", "tool server 'notes' died")
+    assert own.message.endswith("dying on purpose")  # the end of its log
     assert kit.rollout().reward == 1.0 + 10.0
     assert all_gone(kit)
 

@@ -10,17 +10,16 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from vf_core.errors import RolloutError, SandboxError, ToolsetError
 from vf_core.events import types as ev
 from vf_core.rollout.context import RunContext
 from vf_core.rollout.sandboxes import make_box, moved
-from vf_core.rollout.tools import all_or_none, channel_root, external, port_of, serve
+from vf_core.rollout.tools import all_or_none, as_server, channel_root, external, port_of
 from vf_core.runtimes.base import Runtime
 from vf_core.runtimes.lifecycle import State, Transition
 from vf_core.tasks.toolset import Toolset, needs_channel
-from vf_core.tools.launch import label
+from vf_core.tools.launch import Served, label, start
 
 if TYPE_CHECKING:
     from vf_core.interception.tool_server import ToolServer
@@ -35,11 +34,11 @@ _STATE_PATH = "/rollout/state"
 
 @dataclass(slots=True)
 class _Running:
-    """A server, and the sandbox that it is in; None: it is not ours to start."""
+    """A server as rollouts know it, and where it serves; None: it is not ours to start."""
 
     toolset: Toolset[Any, Any]
     server: ToolServer
-    runtime: Runtime | None = None
+    served: Served | None = None
 
 
 class SharedTools:
@@ -99,7 +98,7 @@ class SharedTools:
     async def _start_all(self) -> list[_Running]:
         return await all_or_none([self._start(k, one) for k, one in enumerate(self._toolsets, 1)])
 
-    async def _start(self, k: int, toolset: Toolset[Any, Any], before: _Running | None = None) -> _Running:
+    async def _start(self, k: int, toolset: Toolset[Any, Any], before: Served | None = None) -> _Running:
         """Start one. In place of `before` it takes that one's port and token, so that who uses it goes on."""
         if toolset.config.url is not None:
             return _Running(toolset, external(toolset, shared=True))
@@ -110,23 +109,24 @@ class SharedTools:
             if needs_channel(type(toolset), shared=True):
                 states = await channel_root(runtime, self._context) + _STATE_PATH
             port = port_of(runtime, 0)
-            token = ""
-            if before is not None:
-                token = before.server.headers["authorization"].partition(" ")[2]
-                port = port or urlsplit(before.server.url).port or 0
+            token = before.token if before is not None else ""
             try:
-                server = await serve(
-                    toolset, runtime, shared=True, channel=(states, ""), port=port, token=token
+                served = await start(
+                    toolset,
+                    runtime,
+                    channel=(states, ""),
+                    port=port or (before.port if before is not None else 0),
+                    token=token,
                 )
             except ToolsetError:
                 if before is None:
                     raise
                 # Somebody else may have that port by now.
-                server = await serve(toolset, runtime, shared=True, channel=(states, ""), token=token)
+                served = await start(toolset, runtime, channel=(states, ""), token=token)
         except BaseException:
             await asyncio.shield(_confirm(runtime))
             raise
-        return _Running(toolset, server, runtime)
+        return _Running(toolset, as_server(served, shared=True), served)
 
     def _box(self, k: int, toolset: Toolset[Any, Any]) -> Runtime:
         context, config = self._context, toolset.config.runtime
@@ -147,7 +147,7 @@ class SharedTools:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             for k, one in enumerate(running):
-                if one.runtime is None or await _answers(one.server.url):
+                if one.served is None or await one.served.lives():
                     continue
                 if self._restarts <= 0:
                     self._given_up = (
@@ -161,12 +161,16 @@ class SharedTools:
     async def _replace(self, k: int, running: list[_Running]) -> None:
         """Start the server at `k` anew. `running` is what rollouts are given: it is changed in place."""
         dead = running[k]
-        what = label(dead.toolset)
-        self._say("warning", f"shared {what} died; starting it again ({self._restarts} more such starts)")
-        if dead.runtime is not None:
-            await _confirm(dead.runtime)
+        what, served = label(dead.toolset), dead.served
+        if served is None:
+            return
+        last = await served.last_words()
+        self._say(
+            "warning", f"shared {what} died; starting it again ({self._restarts} more such starts){last}"
+        )
+        await _confirm(served.runtime)
         try:
-            running[k] = await self._start(k + 1, dead.toolset, dead)
+            running[k] = await self._start(k + 1, dead.toolset, served)
         except RolloutError as e:
             self._say("error", f"shared {what} could not be started again: {e}")
         except Exception as e:
@@ -181,18 +185,3 @@ async def _confirm(runtime: Runtime) -> None:
     # What stands in the way is in its state and its detail.
     with contextlib.suppress(SandboxError):
         await runtime.stop_confirmed()
-
-
-async def _answers(url: str) -> bool:
-    """Whether somebody listens there. Only a refusal says that nobody does."""
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        async with asyncio.timeout(10):
-            _, writer = await asyncio.open_connection(parts.hostname, port)
-    except ConnectionRefusedError:
-        return False
-    except (OSError, TimeoutError):
-        return True
-    writer.close()
-    return True

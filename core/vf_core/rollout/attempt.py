@@ -28,7 +28,7 @@ from vf_core.rollout import harness_calls
 from vf_core.rollout.context import TUNNEL, Result, RolloutSpec, RunContext
 from vf_core.rollout.limits import program_seconds, stage_seconds
 from vf_core.rollout.reach import check_reach, endpoint, find_way
-from vf_core.rollout.sandboxes import make_sandbox, moved
+from vf_core.rollout.sandboxes import make_sandbox, moved, stop_all
 from vf_core.rollout.session import make_session
 from vf_core.rollout.tools import AttemptTools
 from vf_core.runtimes.base import ProgramResult, Runtime
@@ -121,18 +121,10 @@ class Attempt:
         """Stop the sandboxes, and with `confirm` wait for proof. True when their state asks for nothing more."""
         if any(runtime.state is not State.NEW for runtime in self.runtimes):
             self._enter("teardown")
-        return all(await asyncio.gather(*(self._end(runtime, confirm) for runtime in self.runtimes)))
-
-    async def _end(self, runtime: Runtime, confirm: bool) -> bool:
-        try:
-            if confirm:
-                await runtime.stop_confirmed()
-            else:
-                await runtime.stop()
-        except SandboxError as e:
+        errors = await stop_all(self.runtimes, confirm=confirm)
+        for e in errors:
             self._emit(ev.ErrorRaised, kind=type(e).__name__, message=str(e)[: ev.MESSAGE_LIMIT])
-            return False
-        return True
+        return not errors
 
     def watched(self, watched: bool) -> None:
         """Whether somebody looks at this rollout while it generates."""
@@ -203,7 +195,11 @@ class Attempt:
             async with boundary(ToolsetError, "tool servers"):
                 mcp_urls = await self.tools.start(session)
         async with self._phase("running", timing.generation):
-            await self._run_program(session, mcp_urls)
+            try:
+                await self._run_program(session, mcp_urls)
+            finally:
+                if self.stop_reason is None:
+                    await self.tools.tell_dead()
         async with (
             self._phase("finalize", timing.finalize, self._seconds("finalize"), TaskError),
             boundary(TaskError, "task finalize"),

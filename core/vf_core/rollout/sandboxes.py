@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Mapping
 
+from vf_core.errors import SandboxError
 from vf_core.events import types as ev
 from vf_core.rollout.context import RolloutSpec, RunContext
 from vf_core.runtimes import make_runtime
@@ -57,3 +59,16 @@ def moved(
         ends=move.t + box.lifetime if box.lifetime and move.state is State.LIVE else None,
         serves=serves,
     )
+
+
+async def stop_all(runtimes: Iterable[Runtime], *, confirm: bool) -> list[SandboxError]:
+    """Stop sandboxes, all at once, and with `confirm` wait for proof; what stood in the way."""
+
+    async def one(runtime: Runtime) -> SandboxError | None:
+        try:
+            await (runtime.stop_confirmed() if confirm else runtime.stop())
+        except SandboxError as e:
+            return e
+        return None
+
+    return [error for error in await asyncio.gather(*map(one, runtimes)) if error is not None]

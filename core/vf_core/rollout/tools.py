@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vf_core.errors import ToolsetError
+from vf_core.events import types as ev
 from vf_core.rollout.context import RolloutSpec, RunContext
 from vf_core.rollout.reach import check_reach, endpoint
 from vf_core.rollout.sandboxes import make_box, moved
@@ -18,6 +19,7 @@ from vf_core.tasks.toolset import Toolset, needs_channel
 if TYPE_CHECKING:
     from vf_core.interception import Session
     from vf_core.interception.tool_server import ToolServer
+    from vf_core.tools.launch import Served
 
 ResultT = TypeVar("ResultT")
 
@@ -39,6 +41,7 @@ class AttemptTools:
         self._agent = agent
         self._broken: Exception | None = None
         self._placed: list[Placed] = []
+        self._served: list[Served] = []
         try:
             self._placed = [self._place(k, one) for k, one in enumerate(spec.task.tool_servers(), 1)]
         except Exception as e:  # a task's own `server_config`
@@ -67,6 +70,18 @@ class AttemptTools:
             return {}
         root = endpoint(self._agent, self._context).removesuffix("/v1")
         return {server.name: root + session.add_tools(server) for server in servers}
+
+    async def tell_dead(self) -> None:
+        """Say which of its servers died while the program ran, and what they said last."""
+        from vf_core.tools import launch
+
+        for served in self._served:
+            if await served.lives():
+                continue
+            message = f"{launch.label(served.toolset)} died{await served.last_words()}"
+            self._context.publish(
+                ev.Log(level="warning", message=message[: ev.MESSAGE_LIMIT], rollout=self._spec.id)
+            )
 
     async def _shared(self) -> Sequence[ToolServer]:
         shared = self._context.shared_tools
@@ -102,8 +117,12 @@ class AttemptTools:
             root = await channel_root(runtime, self._context)
             path, secret = session.channel
             channel = (root + path, secret)
+        from vf_core.tools import launch
+
         port = port_of(runtime, self._rank(k))
-        return (await serve(toolset, runtime, port=port, channel=channel),)
+        served = await launch.start(toolset, runtime, port=port, channel=channel)
+        self._served.append(served)
+        return (as_server(served),)
 
     def _rank(self, k: int) -> int:
         """The how-manieth it is of those that share its sandbox."""
@@ -111,25 +130,15 @@ class AttemptTools:
         return 0 if mine is not None else sum(1 for p in self._placed[:k] if p.toolset.config.colocated)
 
 
-async def serve(
-    toolset: Toolset[Any, Any],
-    runtime: Runtime,
-    *,
-    shared: bool = False,
-    channel: tuple[str, str] = ("", ""),
-    port: int = 0,
-    token: str = "",
-) -> ToolServer:
-    """Start a toolset's program in a live sandbox; the server as the relay knows it."""
+def as_server(served: Served, *, shared: bool = False) -> ToolServer:
+    """A server of ours as the relay knows it."""
     from vf_core.interception.tool_server import ToolServer
-    from vf_core.tools import launch
 
-    served = await launch.start(toolset, runtime, channel=channel, port=port, token=token)
     return ToolServer(
-        toolset.server_name,
+        served.toolset.server_name,
         served.url,
         headers=served.headers,
-        place="host" if runtime.kind == "subprocess" else "sandbox",
+        place="host" if served.runtime.kind == "subprocess" else "sandbox",
         shared=shared,
     )
 

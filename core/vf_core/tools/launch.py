@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vf_core.runtimes.base import Runtime
 
 START_SECONDS = 180.0
+_LOOK_SECONDS = 10.0
 _SAID_LIMIT = 10_000
 _LOG_TAIL = 2_000
 # $0: where the server says how it is; the end of one that said nothing is said there.
@@ -35,6 +36,8 @@ _WATCHED = (
 class Served:
     """A server that serves: its address from this host, and what lets in. `log` is its output, in its sandbox."""
 
+    toolset: Toolset[Any, Any]
+    runtime: Runtime
     url: str
     port: int
     token: str = field(repr=False)
@@ -44,6 +47,24 @@ class Served:
     def headers(self) -> Mapping[str, str]:
         """What each request must bring."""
         return {"authorization": f"Bearer {self.token}"}
+
+    async def lives(self) -> bool:
+        """Whether somebody listens there. Only a refusal says that nobody does."""
+        parts = urlsplit(self.url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            async with asyncio.timeout(_LOOK_SECONDS):
+                _, writer = await asyncio.open_connection(parts.hostname, port)
+        except ConnectionRefusedError:
+            return False
+        except (OSError, TimeoutError):
+            return True
+        writer.close()
+        return True
+
+    async def last_words(self) -> str:
+        """The end of its log, to be put after a message."""
+        return await log_tail(self.runtime, self.log)
 
 
 def label(toolset: Toolset[Any, Any]) -> str:
@@ -93,7 +114,7 @@ async def start(
         why = said.get("error") or f"exit {said.get('exit')}"
         raise ToolsetError(f"{label(toolset)} did not start: {why}{await log_tail(runtime, log)}")
     listening = int(said["port"])
-    return Served(await runtime.expose(listening) + PATH, listening, token, log)
+    return Served(toolset, runtime, await runtime.expose(listening) + PATH, listening, token, log)
 
 
 def _absolute(entry: str) -> str:
