@@ -140,28 +140,40 @@ def test_the_same_engine_in_this_process(home: Home) -> None:
 
 NOISE = """
 import os, subprocess, sys, warnings
-print("noise out")
-print("noise err", file=sys.stderr)
-os.write(1, b"noise fd 1\\n")
-os.write(2, b"noise fd 2\\n")
-subprocess.run(["sh", "-c", "echo noise child; echo noise child >&2"])
-warnings.warn("noise warning")
-from vf_test_tasks import *
+from vf_test_tasks import ScriptTaskset
+__all__ = ["Noisy"]
+def noise(when):
+    print("noise out", when)
+    print("noise err", when, file=sys.stderr)
+    os.write(1, b"noise fd 1 %s\\n" % when.encode())
+    os.write(2, b"noise fd 2 %s\\n" % when.encode())
+    subprocess.run(["sh", "-c", f"echo noise child {when}; echo noise child {when} >&2"])
+    warnings.warn(f"noise warning {when}")
+noise("imported")
+class Noisy(ScriptTaskset):
+    def load(self):
+        noise("loaded")
+        return super().load()
 """
 
 
-def test_what_plugins_print_never_reaches_our_streams(home: Home) -> None:
-    (home.work / "noisy_tasks.py").write_text(NOISE + "from vf_test_tasks import __all__\n")
+@pytest.mark.parametrize("where", [(), ("--embedded",)], ids=["process", "embedded"])
+def test_what_plugins_print_never_reaches_our_streams(home: Home, where: tuple[str, ...]) -> None:
+    """U10, also where the engine is in the process that prints the records."""
+    (home.work / "noisy_tasks.py").write_text(NOISE)
     home.env["PYTHONPATH"] += f":{home.work}"
     file = home.config(["touch solved"])
     file.write_text(file.read_text().replace("vf_test_tasks", "noisy-tasks"))
-    done = home("run", file, "--json")
+    done = home("run", file, "--json", *where)
     assert done.returncode == 0
-    assert records(done.stdout)[-1]["reward"] == 1.0
+    launch, *_, last = records(done.stdout)
+    assert last["reward"] == 1.0
     assert "noise" not in done.stdout + done.stderr
     log = (home.path / "state/vf-tui/logs/vf-tui.log").read_text()
+    engine = (Path(launch["dir"]) / "logs/engine.log").read_text() if not where else log
     for what in ("out", "err", "fd 1", "fd 2", "child", "warning"):
-        assert f"noise {what}" in log
+        assert f"noise {what} imported" in log
+        assert f"noise {what} loaded" in engine
 
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from vf_core.config.paths import private_dir, state_dir
 from vf_core.errors import ConfigError
@@ -25,6 +25,21 @@ LOG_LIMIT = 2_000_000
 _ASCII = str.maketrans({"±": "+-", "·": "-", "…": "...", "×": "x", "→": "->", "–": "-"})
 
 
+class _Own:
+    """Our streams where 1 and 2 belong to others' code for a while (see `apart`)."""
+
+    out: TextIO | None = None
+    err: TextIO | None = None
+
+
+def _out() -> TextIO:
+    return _Own.out or sys.stdout
+
+
+def _err() -> TextIO:
+    return _Own.err or sys.stderr
+
+
 def fit(text: str, stream: Any) -> str:
     """`text` without control sequences, and without our own marks where the stream can't hold them."""
     plain = os.environ.get("VF_TUI_ASCII") or "utf" not in (getattr(stream, "encoding", "") or "").lower()
@@ -33,14 +48,14 @@ def fit(text: str, stream: Any) -> str:
 
 def say(text: str = "") -> None:
     """A line, or several, for stdout."""
-    sys.stdout.write(fit(text, sys.stdout) + "\n")
-    sys.stdout.flush()
+    _out().write(fit(text, _out()) + "\n")
+    _out().flush()
 
 
 def say_file(text: str) -> None:
     """A file's text for stdout: UTF-8 whatever the locale, as whoever reads it back expects."""
-    sys.stdout.flush()
-    raw = getattr(sys.stdout, "buffer", None)
+    _out().flush()
+    raw = getattr(_out(), "buffer", None)
     if raw is None:
         say(text)
     else:
@@ -50,15 +65,15 @@ def say_file(text: str) -> None:
 
 def emit(record: Any) -> None:
     """One line of JSON for stdout: ASCII, so that it survives every locale."""
-    sys.stdout.write(json.dumps(record, allow_nan=False) + "\n")
-    sys.stdout.flush()
+    _out().write(json.dumps(record, allow_nan=False) + "\n")
+    _out().flush()
 
 
 def notice(text: str) -> None:
     """A line for stderr: what a script need not read. Never raises: stderr may be gone."""
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(fit(text, sys.stderr) + "\n")
-        sys.stderr.flush()
+        _err().write(fit(text, _err()) + "\n")
+        _err().flush()
 
 
 def plain_reason() -> str:
@@ -133,6 +148,22 @@ def silence_notices() -> None:
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, _Notices)]:
         root.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """As `quiet`, while what we say ourselves goes on reaching our streams: an engine works in this process."""
+    with contextlib.ExitStack() as stack:
+        own = [
+            stack.enter_context(open(os.dup(fd), "w", encoding=stream.encoding, errors=stream.errors))
+            for fd, stream in ((1, sys.stdout), (2, sys.stderr))
+        ]
+        with quiet():
+            _Own.out, _Own.err = own
+            try:
+                yield
+            finally:
+                _Own.out = _Own.err = None
 
 
 @contextlib.contextmanager

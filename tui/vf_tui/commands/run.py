@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vf_tui.cli import INTERNAL, INTERRUPTED, OK
-from vf_tui.commands.console import emit, log_debug, notice, plain_reason, quiet, say, say_file
+from vf_tui.commands.console import apart, emit, log_debug, notice, plain_reason, quiet, say, say_file
 from vf_tui.commands.screen import screen_options
 from vf_tui.commands.scripted import is_config, scripted_option, with_scripted
 
@@ -230,7 +230,8 @@ def run_config(
     if how.detach:
         return _detached(start, abandoned, how)
     if plain:
-        return asyncio.run(_headless(start, abandoned, place, how, before))
+        with apart() if how.embedded else contextlib.nullcontext():
+            return asyncio.run(_headless(start, abandoned, place, how, before))
     about = Description("socket", run=place.run_id, name=config.run_name, dir=str(place.path))
     return on_screen(start, about, how)
 
