@@ -101,3 +101,18 @@ def test_megabytes_are_wrapped_without_a_second_look_at_every_character() -> Non
     pieces = ln.wrap(text, 80)
     assert all(ln.width(piece.rstrip()) <= 80 for piece in pieces)
     assert len(pieces) == pytest.approx(len(text) / 78, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/a/very/long/way/to/eval.toml: no such file", "…/eval.toml: no such file"),
+        ("error: '/a/very/long/way/to/x.log' is full", "error: '…/x.log' is full"),
+        ("see https://example.org/a/very/long/way/to/it", "see https://example.org/a/very/long/way/to/it"),
+        ("cd /tmp/x; cat /etc/passwd or else it fails", "cd /tmp/x; cat /etc/passwd or else it fails"),
+        ("x/y/z/and/more/of/a/relative/path/file.py", "x/y/z/and/more/of/a/relative/path/file.py"),
+    ],
+)
+def test_long_paths_give_way_to_what_is_said(text: str, shown: str) -> None:
+    assert ln.squeeze(text, 40) == shown
+    assert ln.squeeze(text, 80) == text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vf_tui.render.line import Line, Segment, clip, width
+from vf_tui.render.line import Line, Segment, clip, squeeze, width
 from vf_tui.safe_text import cell
 
 
@@ -38,4 +38,4 @@ def key_bar(keys: Sequence[KeyHint | tuple[str, str, bool]], cells: int) -> Line
 def notice(text: str, kind: str, cells: int) -> Line:
     """A remark: `kind` is info, warn or error."""
     style = {"warn": "notice_warn", "error": "notice_error"}.get(kind, "notice")
-    return clip([(" ", style), (cell(text, 600), style)], cells, style)
+    return clip([(" ", style), (squeeze(cell(text, 600), cells - 1), style)], cells, style)

@@ -11,7 +11,7 @@ from vf_core.runtimes.lifecycle import State
 from vf_tui import glyphs
 from vf_tui.attention import STALL_SECONDS, only_asked
 from vf_tui.render import status, timefmt
-from vf_tui.render.line import Line, Segment, clip, cut, line_width, split, width
+from vf_tui.render.line import Line, Segment, clip, cut, line_width, split, squeeze, width
 from vf_tui.safe_text import cell
 
 _GOING = (State.STOPPING, State.SENT, State.CHECKING)
@@ -155,7 +155,7 @@ def _join(parts: Iterable[Sequence[Segment]], room: int, gap: str = "   ") -> li
         part = whole
         between = len(gap) if out else 0
         if part and line_width(part) + between > room >= between + _SENTENCE and len(part) == 1:
-            part = [(cut(part[0][0], room - between), part[0][1])]
+            part = [(cut(squeeze(part[0][0], room - between), room - between), part[0][1])]
         if part and (need := line_width(part) + between) <= room:
             out += [(gap, ""), *part] if out else list(part)
             room -= need

@@ -118,6 +118,18 @@ def split(left: Iterable[Segment], right: Sequence[Segment], cells: int, style: 
     return (*clip(left, cells - need - 1, style), (" ", style), *right)
 
 
+_PATH = re.compile(r"(?<![\w.:/])(/[^\s:'\"(),;]+/)([^\s/:'\"(),;]+)")
+
+
+def squeeze(text: str, cells: int) -> str:
+    """`text`; long paths in it give way to their last part where it is wider than `cells`: what is said must not be
+    cut off behind where."""
+    if width(text) <= cells:
+        return text
+    mark = glyphs.current().ellipsis
+    return _PATH.sub(lambda m: f"{mark}/{m[2]}" if len(m[1]) > 12 else m[0], text)
+
+
 def ruled(title: str, cells: int) -> Line:
     """A title (one clean line) with a rule behind it, to the last cell but one."""
     title = cut(title, cells - 3)

@@ -6,7 +6,7 @@ from vf_core.events.state import RolloutView, ToolView
 from vf_tui import glyphs
 from vf_tui.attention import STALL_SECONDS
 from vf_tui.render import status, timefmt
-from vf_tui.render.line import Line, Segment, clip, cut, line_width, split, width, wrap
+from vf_tui.render.line import Line, Segment, clip, cut, line_width, split, squeeze, width, wrap
 from vf_tui.safe_text import clean
 
 MIN_WIDTH = 38
@@ -120,9 +120,10 @@ def now_line(view: RolloutView, cells: int, now: float) -> Line:
 
 def _trouble(view: RolloutView, cells: int, rows: int) -> list[Line]:
     """What went wrong, in at most `rows` lines."""
-    text, style = status.trouble(view)
+    text, style = status.trouble(view, limit=1_000)
     if not text:
         return []
+    text = squeeze(text, cells * rows - cells // 2)
     pieces = wrap(text, cells)
     if len(pieces) > rows:
         pieces = [*pieces[: rows - 1], text[sum(map(len, pieces[: rows - 1])) :]]

@@ -164,6 +164,9 @@ def _doing(view: RolloutView, now: float, width: int) -> Line:
     doing = status.doing(view)
     if view.ended_status:
         text = doing.what if doing.verb == view.status else doing.verb
+        if width_of(text) > width and status.unscored(view):
+            # That it is unscored stands in the column before.
+            text = cell(view.error_type, 40)
         return ((fit(text, width), "dim" if view.status != "error" else "error"),)
     age = doing.age(now)
     room = width - len(age) - 1

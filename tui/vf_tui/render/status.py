@@ -69,6 +69,8 @@ def doing(view: RolloutView) -> Now:
     if view.ended_status:
         return Now(_ended_word(view), _ended_how(view), style=status_word(view)[1])
     box = view.sandbox
+    if view.phase == "tools":
+        return Now("tool servers", since=view.phase_since, style="dim")
     if view.phase in _BUSY:
         return Now(view.phase, since=view.phase_since, style="dim")
     if view.phase in ("", "boot") or (box is not None and box.state is State.STARTING):

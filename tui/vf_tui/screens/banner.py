@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vf_tui.render.line import EMPTY, Line, clip
+from vf_tui.render.line import EMPTY, Line, clip, squeeze
 from vf_tui.safe_text import cell
 from vf_tui.widgets.paint import LineWidget
 
@@ -34,5 +34,6 @@ class Banner(LineWidget):
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """See `LineWidget`."""
-        line = clip([(" ", self._style), (cell(self._text, 400), self._style)], width, self._style)
+        text = squeeze(cell(self._text, 400), width - 1)
+        line = clip([(" ", self._style), (text, self._style)], width, self._style)
         return [line, *[EMPTY] * (height - 1)]
