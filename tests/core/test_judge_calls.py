@@ -16,6 +16,7 @@ from doubles.upstream import (
     Provider,
     answer,
     completion,
+    compressed,
     cut_short,
     gated,
     hang_up,
@@ -27,9 +28,9 @@ from vf_core.errors import JudgeError, ProviderError
 from vf_core.judges import Judge, JudgeConfig, JudgeResponse
 from vf_core.judges.reference import ReferenceJudge, ReferenceJudgeConfig
 from vf_core.judges.rubric import RubricJudge, RubricJudgeConfig
-from vf_core.tasks import Task, reward
+from vf_core.tasks import Task, group_reward, reward
 from vf_core.tasks.judging import Panel, judged
-from vf_core.tasks.scoring import score
+from vf_core.tasks.scoring import score, score_group
 from vf_core.trace.record import Trace
 
 SOON = "retry-after-ms: 1"
@@ -117,10 +118,13 @@ GOOD = json.dumps(
         (status(429, "slow down", SOON), "answered 429: slow down"),
         (status(500, "oops", SOON), "answered 500: oops"),
         (status(400, "no such model"), "answered 400: no such model"),
+        (raw(b"", 307, "Location: http://127.0.0.1:9/elsewhere"), "answered 307"),
         (raw(b"<html>a proxy</html>", 200, kind="text/html"), "no JSON"),
         (raw(b'{"choices": []}'), "without a message"),
         (raw(b'{"error": {"message": "out of credit"}}'), "without a message: {'message': 'out of credit'}"),
         (raw(b"[" * 100_000), "no JSON"),
+        (raw(b" " * 8_000_001), "an answer of more than 8000000 bytes"),
+        (compressed(json.dumps(completion("yes")).encode()), "a compressed answer"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -233,6 +237,8 @@ async def test_a_judge_asks_the_runs_own_provider_or_its_own_never_with_the_othe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RUN_KEY", "run-key-1")
+    monkeypatch.setenv("OPENAI_ORG_ID", "run-org")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Custom: run-custom")
     monkeypatch.setenv("JUDGE_KEY", "judge-key-2")
     async with Provider() as run, Provider() as own:
         run.default = own.default = said("yes")
@@ -250,7 +256,8 @@ async def test_a_judge_asks_the_runs_own_provider_or_its_own_never_with_the_othe
     assert [h["x-team"] for h in heard] == ["team-3", "team-3"]
     plain, keyed = (request.headers for request in own.requests)
     assert (keyed["authorization"], keyed["x-own"]) == ("Bearer judge-key-2", "5")
-    assert "run-" not in str(plain)
+    assert "authorization" not in plain
+    assert "run-" not in str(plain) + str(keyed)
     assert "team-3" not in str(plain) + str(keyed)
 
 
@@ -373,6 +380,22 @@ async def test_a_judge_used_by_a_tasks_own_reward_has_the_runs_provider_and_its_
     assert trace.rewards == {"asked": 0.75}
     assert judged(trace)["calls"] == 1
     assert provider.requests[0].body["messages"] == [{"role": "user", "content": "How warm, 0 to 1? Paris"}]
+
+
+async def test_a_failed_rollouts_share_of_a_group_reward_is_no_score() -> None:
+    """P06: a group's reward does not make a rollout scored whose judge failed."""
+
+    class Shared(Task[Row]):
+        @group_reward
+        def share(self, traces: list[Trace]) -> list[float]:
+            return [0.5 for _ in traces]
+
+    good, failed = worked(), worked()
+    failed.capture_error(JudgeError("no verdict"))
+    good.record_reward("reference", 1.0)
+    await score_group(Shared(good.task.data), [good, failed])
+    assert good.rewards == {"reference": 1.0, "share": 0.5}
+    assert (failed.score, failed.extra["partial_rewards"]) == (None, {"share": 0.5})
 
 
 async def test_no_judge_is_asked_where_a_reward_failed() -> None:

@@ -42,13 +42,21 @@ def make_panel(tasks: Sequence[Task[Any, Any, Any]], config: EvalConfig) -> Pane
 
 
 def require_keys(config: EvalConfig) -> None:
-    """Raises `ConfigError` for a judge's key that is in no variable yet."""
+    """Raises `ConfigError` for a judge's key that is in no variable yet, or can't be sent."""
     for i, judge in enumerate(config.env.taskset.task.judges):
-        if judge.api_key_var is not None and not os.environ.get(judge.api_key_var):
+        variable = judge.api_key_var
+        if variable is None:
+            continue
+        value, key = os.environ.get(variable, "").strip(), f"{KEY}[{i}].api_key_var"
+        if not value:
             raise ConfigError(
-                f"{judge.api_key_var} is not set: this judge would have no key",
-                key=f"{KEY}[{i}].api_key_var",
+                f"{variable} is not set: this judge would have no key",
+                key=key,
                 hint="set it; to any text if the endpoint needs none",
+            )
+        if not (value.isascii() and value.isprintable()):
+            raise ConfigError(
+                f"{variable} holds what can't be a key", key=key, hint="set it to the key alone"
             )
 
 

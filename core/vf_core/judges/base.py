@@ -18,6 +18,7 @@ from typing_extensions import TypeVar
 from vf_core.config.client import ClientConfig
 from vf_core.errors import JudgeError
 from vf_core.judges import calls
+from vf_core.judges.endpoint import Endpoint
 from vf_core.tasks.judging import JudgeConfig, now, record
 from vf_core.trace.record import Trace
 from vf_core.trace.task import TaskData
@@ -134,7 +135,7 @@ class Judge(Generic[ParsedT, ConfigT]):
             trace = where.trace
         call = calls.Call(
             name=self.reward_name,
-            endpoint=endpoint(self.config, where.client if where is not None else None),
+            endpoint=endpoint_of(self.config, where.client if where is not None else None),
             model=self.config.model,
             messages=[{"role": "user", "content": messages}]
             if isinstance(messages, str)
@@ -191,17 +192,17 @@ class Judge(Generic[ParsedT, ConfigT]):
             raise JudgeError(f"{name}: no {schema.__name__} in {answer.text[:SHOWN]!r}{cut}") from e
 
 
-def endpoint(config: JudgeConfig, run: ClientConfig | None) -> calls.Endpoint:
+def endpoint_of(config: JudgeConfig, run: ClientConfig | None) -> Endpoint:
     """Where a judge's calls go. The run's key and headers go to the run's own provider only."""
     if config.base_url is not None:
-        return calls.Endpoint(config.base_url, config.api_key_var, tuple(config.headers.items()))
+        return Endpoint(config.base_url, config.api_key_var, tuple(config.headers.items()))
     if run is None:
         raise JudgeError(f"judge {config.reward_name!r} is asked outside of a run", hint="give it a base_url")
     headers = {name.lower(): value for name, value in run.headers.items()}
     if config.api_key_var is not None:
         headers.pop("authorization", None)
     headers |= {name.lower(): value for name, value in config.headers.items()}
-    return calls.Endpoint(run.base_url, config.api_key_var or run.api_key_var, tuple(headers.items()))
+    return Endpoint(run.base_url, config.api_key_var or run.api_key_var, tuple(headers.items()))
 
 
 def check_template(template: str, known: Sequence[str]) -> None:

@@ -7,7 +7,6 @@ hold one up. A call that its caller gives up is cancelled here, too.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import threading
 from collections import OrderedDict
@@ -15,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vf_core.config.secrets import is_secret_header
 from vf_core.errors import JudgeError
+from vf_core.judges.endpoint import CONNECT_SECONDS, Endpoint, UnfitAnswerError, make_client
 from vf_core.trace.types import Usage
 
 if TYPE_CHECKING:
@@ -27,32 +26,8 @@ RETRIES = 4
 """Tries after the first one, of rate limits, server errors and broken connections; half a second to eight apart, or
 as long as the endpoint asks for."""
 AT_ONCE = 64
-CONNECT_SECONDS = 15.0
 _CLIENTS = 16
 _TOLD = 500
-_SHORTEST_SECRET = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where calls go, the variable that holds the key (None: no key is sent), and headers. Never shown whole."""
-
-    base_url: str
-    api_key_var: str | None = None
-    headers: tuple[tuple[str, str], ...] = ()
-
-    def key(self) -> str:
-        """The key, read from the environment now; empty when there is none."""
-        return (os.environ.get(self.api_key_var) or "").strip() if self.api_key_var else ""
-
-    def redact(self, text: str) -> str:
-        """`text` without this endpoint's secrets: an endpoint may repeat them in an error."""
-        secrets = [self.key(), *(value for name, value in self.headers if is_secret_header(name, value))]
-        parts = {part for secret in secrets for part in (secret, secret.rpartition(" ")[2])}
-        for part in sorted(parts, key=len, reverse=True):
-            if len(part) >= _SHORTEST_SECRET:
-                text = text.replace(part, "[redacted]")
-        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +65,7 @@ class _Place:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._clients: OrderedDict[tuple[Endpoint, str], AsyncOpenAI] = OrderedDict()
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._clients: OrderedDict[tuple[Endpoint, str], _Client] = OrderedDict()
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop; it is there as long as the process."""
@@ -102,29 +76,33 @@ class _Place:
             return self._loop
 
     async def call(self, call: Call) -> Answer:
-        """On the loop: wait for a place, then ask."""
-        async with self._places:
+        """On the loop: wait for a place at the endpoint, then ask."""
+        client = self._client(call.endpoint)
+        async with client.places:
             try:
                 async with asyncio.timeout(call.timeout):
-                    return await self._ask(call)
+                    return await self._ask(client.openai, call)
             except TimeoutError:
                 raise _failure(call, f"gave no answer within {call.timeout:g} s, tries included") from None
 
-    async def _ask(self, call: Call) -> Answer:
+    async def _ask(self, client: AsyncOpenAI, call: Call) -> Answer:
+        import httpx2
         import openai
 
         try:
-            raw = await self._client(call).chat.completions.with_raw_response.create(
+            raw = await client.chat.completions.with_raw_response.create(
                 model=call.model,
                 messages=[_clean(message) for message in call.messages],
                 extra_body=_clean(call.sampling | _format(call.schema)),
-                timeout=call.timeout,
+                timeout=httpx2.Timeout(call.timeout, connect=min(call.timeout, CONNECT_SECONDS)),
             )
             body = raw.http_response.json()
         except openai.APIStatusError as e:
             raise _failure(call, f"answered {e.status_code}: {_message(e)}") from None
         except openai.OpenAIError as e:
             raise _failure(call, f"could not be asked: {_chain(e)}") from None
+        except UnfitAnswerError as e:
+            raise _failure(call, f"gave {e}") from None
         except (ValueError, RecursionError):
             raise _failure(call, "answered with what is no JSON") from None
         except asyncio.CancelledError:
@@ -133,24 +111,23 @@ class _Place:
             raise _failure(call, f"could not be asked: {type(e).__name__}: {e}") from None
         return _read(call, body)
 
-    def _client(self, call: Call) -> AsyncOpenAI:
-        import httpx2
-        import openai
-
-        key = (call.endpoint, call.endpoint.key())
+    def _client(self, endpoint: Endpoint) -> _Client:
+        key = (endpoint, endpoint.key())
         client = self._clients.get(key)
         if client is None:
-            client = self._clients[key] = openai.AsyncOpenAI(
-                base_url=call.endpoint.base_url,
-                api_key=key[1] or "EMPTY",
-                default_headers=dict(call.endpoint.headers),
-                max_retries=RETRIES,
-                timeout=httpx2.Timeout(call.timeout, connect=CONNECT_SECONDS),
-            )
+            client = self._clients[key] = _Client(make_client(*key, RETRIES), asyncio.Semaphore(AT_ONCE))
         self._clients.move_to_end(key)
         while len(self._clients) > _CLIENTS:
             self._clients.popitem(last=False)
         return client
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """A client of one endpoint, and its places."""
+
+    openai: AsyncOpenAI
+    places: asyncio.Semaphore
 
 
 _place = _Place()

@@ -106,7 +106,8 @@ def _namesakes(
 
 
 async def score_group(task: AnyTask, traces: Sequence[AnyTrace], panel: Panel | None = None) -> None:
-    """Run the task's `@group_reward`s over all traces of the task and record each one's share.
+    """Run the task's `@group_reward`s over all traces of the task and record each one's share. A trace with an error
+    stays unscored: its share is set apart.
 
     When one fails, none of the traces is scored: the error (TaskError) is recorded on each, and raised.
     """
@@ -125,7 +126,10 @@ async def score_group(task: AnyTask, traces: Sequence[AnyTrace], panel: Panel | 
     else:
         for hook, shares in shared:
             for trace, share in zip(traces, shares, strict=True):
-                trace.record_reward(hook.name, share, hook.weight)
+                if trace.has_error:
+                    _set_apart(trace, {hook.name: share})
+                else:
+                    trace.record_reward(hook.name, share, hook.weight)
     _raise(traces, failed)
 
 
