@@ -418,3 +418,17 @@ def test_a_room_is_shared_and_never_more_than_full() -> None:
     assert (house.used, a.used, b.used) == (3, 0, 3)
     assert b.take(5)
     assert not b.take(1)
+
+
+def test_others_never_take_all_of_the_house() -> None:
+    house = Room(10)
+    greedy, modest = Room(20, house, free=2), Room(20, house, free=2)
+    assert greedy.take(12)
+    assert not greedy.take(1)
+    assert modest.take(2)
+    assert not modest.take(1)
+    greedy.give(11)
+    assert (house.used, greedy.used) == (0, 1)
+    assert modest.take(10)
+    modest.give(12)
+    assert (house.used, modest.used) == (0, 0)

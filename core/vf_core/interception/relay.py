@@ -132,16 +132,15 @@ class Relay:
         # Where it is, is not for the sandbox to know.
         told = error.message.removeprefix(f"{address}: ")
         if address in told:
-            log.info("rollout %s: tool server %s: %s", self._door.session.rollout, self._door.label, told)
             told = "it is gone" if gone else "it cannot be reached now"
-        self._guarded(self._fail, FINAL if gone else PASSING, told)
+        self._guarded(self._fail, FINAL if gone else PASSING, told, why=error.message)
 
-    def _guarded(self, step: Callable[..., None], *args: Any) -> None:
+    def _guarded(self, step: Callable[..., None], *args: Any, **more: Any) -> None:
         """A failure of ours ends this request and nothing else."""
         if self._over:
             return
         try:
-            step(*args)
+            step(*args, **more)
         except Exception:
             log.exception("rollout %s: a tool call could not be carried", self._door.session.rollout)
             if self._end():
@@ -197,7 +196,7 @@ class Relay:
 
     def _complete(self) -> None:
         if self._events is None:
-            body = b"".join(self._parts)
+            body, self._parts = b"".join(self._parts), []
             self._read_answer(body)
             body = self._door.upstream.redact_bytes(body)
             hold, self._hold = self._hold, Hold(self._door.session.doors.room)
@@ -236,11 +235,11 @@ class Relay:
     def _too_large(self) -> None:
         self._fail(FINAL, f"its answer is larger than {MESSAGE_LIMIT >> 20} MiB")
 
-    def _fail(self, code: int, what: str, *, status: int = 502) -> None:
-        """Answer with an error that says which server it was and `what` it did."""
+    def _fail(self, code: int, what: str, *, status: int = 502, why: str = "") -> None:
+        """Answer with an error that says which server it was and `what` it did; `why` is for the log."""
         door, responder = self._door, self._responder
+        door.failed(door.upstream.redact(why or what))
         text = door.upstream.redact(f"tool server {door.label}: {what}")
-        log.warning("rollout %s: %s", door.session.rollout, text)
         ids = [ask.message.id for ask in self._asks.values()]
         batch, stream = self._batch, self._events is not None
         if not self._end():

@@ -4,25 +4,37 @@ from __future__ import annotations
 
 
 class Room:
-    """`limit` bytes, shared by whoever takes of them; a part of a `parent`'s where there is one."""
+    """`limit` bytes, shared by whoever takes of them.
 
-    def __init__(self, limit: int, parent: Room | None = None) -> None:
+    Where there is a `parent`, all beyond the first `free` of them are the parent's too: a parent that others have
+    filled still leaves each room that much.
+    """
+
+    def __init__(self, limit: int, parent: Room | None = None, *, free: int = 0) -> None:
         self.limit = limit
         self.used = 0
         self._parent = parent
+        self._free = free
 
     def take(self, size: int) -> bool:
         """Take `size` bytes; False, and nothing is taken, where that is too much."""
-        if self.used + size > self.limit or (self._parent is not None and not self._parent.take(size)):
+        after = self.used + size
+        if after > self.limit:
             return False
-        self.used += size
+        if self._parent is not None and not self._parent.take(self._shared(after) - self._shared(self.used)):
+            return False
+        self.used = after
         return True
 
     def give(self, size: int) -> None:
         """Give them back."""
-        self.used -= size
+        after = self.used - size
         if self._parent is not None:
-            self._parent.give(size)
+            self._parent.give(self._shared(self.used) - self._shared(after))
+        self.used = after
+
+    def _shared(self, used: int) -> int:
+        return max(0, used - self._free)
 
 
 class Hold:

@@ -20,7 +20,7 @@ from vf_core.interception.channel import STATE_PATH, Channel
 from vf_core.interception.dialect_chat import ChatRequest, impose
 from vf_core.interception.exchange import Exchange
 from vf_core.interception.room import Room
-from vf_core.interception.tool_server import SESSION_ROOM, TOOLS, ToolDoors, ToolServer
+from vf_core.interception.tool_server import FREE_ROOM, SESSION_ROOM, TOOLS, ToolDoors, ToolServer
 from vf_core.interception.tools import ToolWatch
 from vf_core.interception.upstream import Upstream
 from vf_core.interception.wire import Headers, Refusal, Responder
@@ -143,7 +143,7 @@ class Session:
     @cached_property
     def doors(self) -> ToolDoors:
         """The rollout's tool servers; what goes through them is held in a part of the `house`."""
-        return ToolDoors(self, Room(SESSION_ROOM, self.house))
+        return ToolDoors(self, Room(SESSION_ROOM, self.house, free=FREE_ROOM))
 
     @cached_property
     def shared_state(self) -> Channel:

@@ -6,6 +6,7 @@ where a server really is, and what it must be sent to let anybody in, stays on t
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,16 +23,21 @@ from vf_core.text import bound
 if TYPE_CHECKING:
     from vf_core.interception.session import Session
 
+log = logging.getLogger(__name__)
+
 TOOLS = "/tools/"
 """What the paths of all doors begin with: `/tools/<secret>/<key>/mcp`."""
 CHANNEL = "x-vf-channel"
 """The header by which a shared server of ours learns, with each request, whose call it is: the channel's secret."""
 SESSION_ROOM = 80 * 1024 * 1024
 """Bytes of calls and results that are held for a rollout: of each, one of the largest size, and a little."""
+FREE_ROOM = 1024 * 1024
+"""... of which this much is always left to it, whatever other rollouts hold."""
 _REQUESTS = 64
 """How many requests to one server a rollout may have under way."""
 _CONNECT_SECONDS = 5.0
 _TOOLS_KEPT = 500
+_FAILURES_LOGGED = 20
 _METHODS = (b"POST", b"GET", b"DELETE")
 _ALLOWED = b", ".join(_METHODS)
 
@@ -73,6 +79,7 @@ class ToolDoor:
         self._relays: set[Relay] = set()
         self._tools: tuple[str, ...] = ()
         self._closed = False
+        self._failures = 0
         self._noted: dict[str, Any] = {}
         session.trace.extra.setdefault("tool_servers", []).append(self._noted)
         self.tell()
@@ -95,6 +102,12 @@ class ToolDoor:
     def ended(self, relay: Relay) -> None:
         """`relay` is over (its own call)."""
         self._relays.discard(relay)
+
+    def failed(self, what: str) -> None:
+        """Log a failure; a program that goes on asking a dead server does not fill the disk."""
+        self._failures += 1
+        if self._failures <= _FAILURES_LOGGED:
+            log.warning("rollout %s: tool server %s: %s", self.session.rollout, self.label, what)
 
     def listed(self, tools: tuple[str, ...], *, more: bool) -> None:
         """The server told its tools, or `more` of them; say so where that is news."""
