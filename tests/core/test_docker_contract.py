@@ -17,6 +17,9 @@ from vf_core.runtimes.docker.runtime import DockerRuntime  # noqa: E402
 
 
 class TestDocker(RuntimeContract):
+    # Each takes an engine most of a second of one core.
+    many = 10
+
     @pytest.fixture(autouse=True)
     def _engine(self, monkeypatch):
         monkeypatch.setenv("DOCKER_HOST", need_engine())

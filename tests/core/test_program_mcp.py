@@ -23,6 +23,12 @@ def good() -> Iterator[McpProcess]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def other() -> Iterator[McpProcess]:
+    with mcp_server("--prefix", "b_") as server:
+        yield server
+
+
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_tools, "MCP_FIRST_DELAY", 0.01)
@@ -64,12 +70,11 @@ def test_tools_are_advertised_under_their_servers_name(good: McpProcess) -> None
     ids=["reserved", "twice"],
 )
 def test_a_name_taken_twice_is_an_error_that_names_both(
-    good: McpProcess, servers: list[str], reserved: dict[str, str], says: tuple[str, ...]
+    good: McpProcess, other: McpProcess, servers: list[str], reserved: dict[str, str], says: tuple[str, ...]
 ) -> None:
-    with mcp_server("--prefix", "b_") as other:
-        specs = dict(zip(servers, [other.spec, good.spec], strict=True))
-        with pytest.raises(McpSetupError) as caught:
-            McpTools(specs, reserved)
+    specs = dict(zip(servers, [other.spec, good.spec], strict=True))
+    with pytest.raises(McpSetupError) as caught:
+        McpTools(specs, reserved)
     assert all(word in str(caught.value) for word in says)
 
 

@@ -25,7 +25,7 @@ from vf_core.runtimes.docker.endpoint import UNIX, Endpoint, connect_problem, re
 
 CACHE = Path(__file__).parents[2] / ".cache" / "engine"
 REQUIRED = "VF_REQUIRE_DOCKER"
-_START = 20.0
+_START = 60.0
 
 
 @contextmanager

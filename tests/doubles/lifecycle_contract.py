@@ -33,7 +33,7 @@ class LifecycleContract:
     """Part of `RuntimeContract`."""
 
     # How many sandboxes are started and stopped at once.
-    many = 64
+    many = 24
 
     @abstractmethod
     def make(self, name: str = "contract", **options: Any) -> Runtime: ...
