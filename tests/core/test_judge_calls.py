@@ -286,7 +286,7 @@ async def test_a_broken_connection_is_tried_again(broken: Callable[[], Behaviour
 
 
 async def test_a_dead_and_a_silent_endpoint_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vf_core.judges.calls.RETRIES", 0)
+    monkeypatch.setattr("vf_core.judges._calls.RETRIES", 0)
     async with Provider() as provider:
         dead = provider.base_url
     failed = await verdict(reference(provider, base_url=dead), worked())

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doubles.traces import Row
-from vf_core.judges.calls import strict_schema
-from vf_core.judges.reading import fence, objects_in, question_of, reference_of, verdict_in
+from vf_core.judges._calls import strict_schema
+from vf_core.judges._reading import fence, objects_in, question_of, reference_of, verdict_in
 from vf_core.judges.rubric import Criterion, Verdicts
 from vf_core.trace.task import WireTaskData
 

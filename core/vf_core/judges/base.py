@@ -17,8 +17,8 @@ from typing_extensions import TypeVar
 
 from vf_core.config.client import ClientConfig
 from vf_core.errors import JudgeError
-from vf_core.judges import calls
-from vf_core.judges.endpoint import Endpoint
+from vf_core.judges import _calls
+from vf_core.judges._endpoint import Endpoint
 from vf_core.tasks.judging import JudgeConfig, now, record
 from vf_core.trace.record import Trace
 from vf_core.trace.task import TaskData
@@ -133,7 +133,7 @@ class Judge(Generic[ParsedT, ConfigT]):
         where = now()
         if trace is None and where is not None:
             trace = where.trace
-        call = calls.Call(
+        call = _calls.Call(
             name=self.reward_name,
             endpoint=endpoint_of(self.config, where.client if where is not None else None),
             model=self.config.model,
@@ -147,7 +147,7 @@ class Judge(Generic[ParsedT, ConfigT]):
         response: JudgeResponse[Any] | None = None
         told = ""
         try:
-            answer = await calls.ask(call)
+            answer = await _calls.ask(call)
             response = JudgeResponse(text=answer.text, usage=answer.usage)
             response.parsed = self._read(answer, schema)
             if parse is not None:
@@ -171,7 +171,7 @@ class Judge(Generic[ParsedT, ConfigT]):
                 )
         return response
 
-    def _read(self, answer: calls.Answer, schema: type[BaseModel] | None) -> Any:
+    def _read(self, answer: _calls.Answer, schema: type[BaseModel] | None) -> Any:
         """The structured part of an answer. Raises JudgeError for one without a verdict."""
         name = f"judge {self.reward_name!r}"
         if answer.refusal:

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import field_validator
 
+from vf_core.judges._reading import JudgeView, fence, question_of, reference_of, response_of, verdict_in
 from vf_core.judges.base import Judge, JudgeResponse
-from vf_core.judges.reading import JudgeView, fence, question_of, reference_of, response_of, verdict_in
 from vf_core.tasks.judging import JudgeConfig
 from vf_core.trace.record import Trace
 from vf_core.trace.task import TaskData

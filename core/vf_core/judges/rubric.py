@@ -15,8 +15,7 @@ from pydantic import Field, ValidationError, field_validator
 from vf_core.config.base import StrictModel
 from vf_core.config.explain import explain, nearest
 from vf_core.errors import ConfigError
-from vf_core.judges.base import Judge, JudgeResponse
-from vf_core.judges.reading import (
+from vf_core.judges._reading import (
     SHOWN,
     JudgeView,
     fence,
@@ -25,6 +24,7 @@ from vf_core.judges.reading import (
     reference_of,
     response_of,
 )
+from vf_core.judges.base import Judge, JudgeResponse
 from vf_core.tasks.judging import JudgeConfig
 from vf_core.trace.record import Trace
 from vf_core.trace.task import TaskData

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vf_core.errors import JudgeError
-from vf_core.judges.endpoint import CONNECT_SECONDS, Endpoint, UnfitAnswerError, make_client
+from vf_core.judges._endpoint import CONNECT_SECONDS, Endpoint, UnfitAnswerError, make_client
 from vf_core.trace.types import Usage
 
 if TYPE_CHECKING:
