@@ -302,9 +302,8 @@ class Engine:
         moment: it is asked again after each wait."""
         left = self._unsettled()
         if left:
-            self.publish(
-                ev.Log(level="info", message=f"waiting for proof that {len(left)} sandboxes are gone")
-            )
+            them = f"{len(left)} sandboxes are" if len(left) > 1 else "1 sandbox is"
+            self.publish(ev.Log(level="info", message=f"waiting for proof that {them} gone"))
             await asyncio.gather(confirm_gone(left), self._tools.close())
         if self.scheduler.busy:
             return False

@@ -301,6 +301,9 @@ def _short(state: RunState, found: Survey, cells: int, now: float, note: str) ->
         left += [(" ", ""), *problems[0]]
     elif state.status == "running" and not state.paused:
         left += [(f" {t.active} active", "dim")]
+    elif t.error and state.status == "completed":
+        what = "unscored" if found.unscored == t.error else "failed"
+        left += [(" ", ""), (f"{t.error} {what}", "error")]
     else:
         left += [(" ", ""), (words, style)]
     mean = state.reward_mean

@@ -126,9 +126,9 @@ def _row(box: SandboxView, cells: int, now: float) -> Sequence[Segment] | Line:
     whose = f"{cell(box.rollout, 30)} #{box.attempt}" if box.rollout else "shared"
     out += [(fit(whose, 13), "text"), (" ", "")]
     out += [(fit(cell(box.kind, 20), 10), "dim"), (" ", "")]
-    if box.serves:
-        out += [("tools ", "dim"), (cell(box.serves, 20), "tool"), (" ", "")]
     if cells >= 70:
         out += [(fit(cell(box.id, 60) or "no id yet", 16 if cells < 110 else 31), "text"), (" ", "")]
+    if box.serves:
+        out += [("tools ", "dim"), (cell(box.serves, 20), "tool"), (" ", "")]
     out.append((cell(box.proof or box.detail, 300), "gone" if box.proof else "warn"))
     return clip(out, cells)
