@@ -101,7 +101,7 @@ async def test_a_server_that_dies_fails_its_calls_and_a_shared_one_comes_back(tm
     ("trouble", "why"), [("raise", "RuntimeError: no room for notes"), ("exit", "exit 3")]
 )
 async def test_a_server_that_does_not_start_says_why(tmp_path: Path, trouble: str, why: str) -> None:
-    run = config(tmp_path, [NOTE], task={"notes": {"trouble": trouble}}, lookup=ELSEWHERE)
+    run = config(tmp_path, [NOTE], task={"notes": {"trouble": trouble, "key": "canary-3"}}, lookup=ELSEWHERE)
     kit, code = await run_whole(run)
     assert code == 3
     rollout = kit.rollout()
@@ -109,6 +109,8 @@ async def test_a_server_that_does_not_start_says_why(tmp_path: Path, trouble: st
     assert rollout.error_type == "ToolsetError"
     assert f"tool server 'notes' did not start: {why}" in rollout.error
     assert "notes are set up" in rollout.error  # the end of its log
+    assert "[secret]" in rollout.error
+    assert "canary" not in rollout.error
     assert rollout.program is None
     assert all_gone(kit)
 

@@ -77,6 +77,7 @@ class SharedTools:
         except BaseException:
             if self._current is current:
                 self._current = None
+                self._failed()
             raise
         if self._watching is None and self._current is current:
             self._watching = asyncio.create_task(self._watch(running), name="shared tools' health")
@@ -87,6 +88,8 @@ class SharedTools:
         current, self._current = self._current, None
         watching, self._watching = self._watching, None
         mine = self.unsettled
+        # Rollouts that are restarted after this are a new beginning.
+        self._restarts, self._given_up = RESTARTS, ""
         for task in (watching, current):
             if task is not None and not task.done():
                 task.cancel()
@@ -96,7 +99,14 @@ class SharedTools:
         await asyncio.gather(*(_confirm(runtime) for runtime in mine))
 
     async def _start_all(self) -> list[_Running]:
-        return await all_or_none([self._start(k, one) for k, one in enumerate(self._toolsets, 1)])
+        before = list(self._runtimes)
+        try:
+            return await all_or_none([self._start(k, one) for k, one in enumerate(self._toolsets, 1)])
+        except BaseException:
+            # Those that had started are not wanted without the others.
+            made = [runtime for runtime in self._runtimes if runtime not in before]
+            await asyncio.shield(asyncio.gather(*map(_confirm, made)))
+            raise
 
     async def _start(self, k: int, toolset: Toolset[Any, Any], before: Served | None = None) -> _Running:
         """Start one. In place of `before` it takes that one's port and token, so that who uses it goes on."""
@@ -158,18 +168,23 @@ class SharedTools:
                 self._restarts -= 1
                 await self._replace(k, running)
 
+    def _failed(self) -> None:
+        """A start failed: the rollouts that come next try it as often as restarts are left."""
+        self._restarts -= 1
+        if self._restarts < 0:
+            self._given_up = f"shared tool servers could not be started {RESTARTS + 1} times: not tried again"
+
     async def _replace(self, k: int, running: list[_Running]) -> None:
         """Start the server at `k` anew. `running` is what rollouts are given: it is changed in place."""
         dead = running[k]
         what, served = label(dead.toolset), dead.served
         if served is None:
             return
-        last = await served.last_words()
-        self._say(
-            "warning", f"shared {what} died; starting it again ({self._restarts} more such starts){last}"
-        )
-        await _confirm(served.runtime)
         try:
+            last = await served.last_words()
+            more = f"starting it again ({self._restarts} more such starts)"
+            self._say("warning", f"shared {what} died; {more}{last}")
+            await _confirm(served.runtime)
             running[k] = await self._start(k + 1, dead.toolset, served)
         except RolloutError as e:
             self._say("error", f"shared {what} could not be started again: {e}")

@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from vf_core.tasks.toolset import Toolset
 from vf_core.text import clean
 from vf_core.tools.app import PATH
 from vf_core.tools.install import install
-from vf_core.tools.spec import ServeSpec, reference, told_config
+from vf_core.tools.spec import ServeSpec, reference, secrets_in, told_config
 
 if TYPE_CHECKING:
     from vf_core.runtimes.base import Runtime
@@ -42,6 +42,7 @@ class Served:
     port: int
     token: str = field(repr=False)
     log: str = ""
+    hidden: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -64,7 +65,7 @@ class Served:
 
     async def last_words(self) -> str:
         """The end of its log, to be put after a message."""
-        return await log_tail(self.runtime, self.log)
+        return await log_tail(self.runtime, self.log, self.hidden)
 
 
 def label(toolset: Toolset[Any, Any]) -> str:
@@ -109,12 +110,14 @@ async def start(
     await runtime.write(file, spec.dump())
     environment = {"TMPDIR": runtime.directory} if here and hasattr(runtime, "directory") else {}
     await runtime.run_background(["sh", "-c", _WATCHED, spec.ready, *argv, file], environment, log)
+    hidden = tuple(filter(None, (token, channel[1], *secrets_in(toolset.config))))
     said = await _said(toolset, runtime, spec.ready, log)
     if "port" not in said:
         why = said.get("error") or f"exit {said.get('exit')}"
-        raise ToolsetError(f"{label(toolset)} did not start: {why}{await log_tail(runtime, log)}")
+        tail = await log_tail(runtime, log, hidden)
+        raise ToolsetError(f"{label(toolset)} did not start: {_without(why, hidden)}{tail}")
     listening = int(said["port"])
-    return Served(toolset, runtime, await runtime.expose(listening) + PATH, listening, token, log)
+    return Served(toolset, runtime, await runtime.expose(listening) + PATH, listening, token, log, hidden)
 
 
 def _absolute(entry: str) -> str:
@@ -154,11 +157,18 @@ async def _said(toolset: Toolset[Any, Any], runtime: Runtime, ready: str, log: s
         raise ToolsetError(f"{label(toolset)} did not start within {START_SECONDS:g} s{tail}") from None
 
 
-async def log_tail(runtime: Runtime, log: str) -> str:
-    """The end of a server's log, to be put after a message."""
+def _without(text: str, hidden: Sequence[str]) -> str:
+    """A server's words without what it was told in confidence."""
+    for secret in hidden:
+        text = text.replace(secret, "[secret]")
+    return clean(text).strip()
+
+
+async def log_tail(runtime: Runtime, log: str, hidden: Sequence[str] = ()) -> str:
+    """The end of a server's log, to be put after a message, without the `hidden` words."""
     try:
         found = await runtime.run(["tail", "-c", str(_LOG_TAIL), log], timeout=30)
     except SandboxError:
         return ""
-    text = clean(found.stdout).strip() if found.exit_code == 0 else ""
+    text = _without(found.stdout, hidden) if found.exit_code == 0 else ""
     return f"\nits log ends:\n{text}" if text else ""

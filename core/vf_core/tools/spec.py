@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -66,6 +66,20 @@ def told_config(toolset: Toolset[Any, Any]) -> Mapping[str, Any]:
         toolset.config.model_dump(exclude=set(_PLACEMENT), serialize_as_any=True)
     )
     return options
+
+
+def secrets_in(value: Any) -> Iterator[str]:
+    """The secrets among a config's options."""
+    if isinstance(value, SecretStr | SecretBytes):
+        text = value.get_secret_value()
+        yield text if isinstance(text, str) else text.decode("utf-8", "replace")
+    elif isinstance(value, BaseModel):
+        yield from secrets_in([getattr(value, name) for name in type(value).model_fields])
+    elif isinstance(value, Mapping):
+        yield from secrets_in(list(value.values()))
+    elif isinstance(value, list | tuple | set | frozenset):
+        for inner in value:
+            yield from secrets_in(inner)
 
 
 def _open(value: Any) -> Any:

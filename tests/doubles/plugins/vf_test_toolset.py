@@ -48,7 +48,7 @@ class Notes(Toolset[NotesConfig, NotesState]):
     """A rollout's own notes."""
 
     async def setup(self) -> None:
-        print("notes are set up")
+        print("notes are set up", self.config.key.get_secret_value())
         if self.config.trouble == "raise":
             raise RuntimeError("no room for notes")
         if self.config.trouble == "exit":
