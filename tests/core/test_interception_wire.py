@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from doubles import upstream as up
 from doubles.intercepted import HELLO, Client, Reply, Rig, hello, rig, settle
-from vf_core.interception import wire
+from vf_core.interception import connections, wire
 
 
 async def alive(r: Rig) -> None:
@@ -235,7 +235,7 @@ async def test_a_large_request_that_is_refused_is_not_read_on(chunked: bool) -> 
 
 
 async def test_connections_of_strangers_end_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "STRANGER_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "STRANGER_SECONDS", 0.2)
     async with rig() as r:
         session = r.session()
         async with (
@@ -254,7 +254,7 @@ async def test_connections_of_strangers_end_by_themselves(monkeypatch: pytest.Mo
 
 
 async def test_strangers_never_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_STRANGERS", 3)
+    monkeypatch.setattr(connections, "_STRANGERS", 3)
     async with rig() as r, AsyncExitStack() as stack:
         session = r.session()
         known = await stack.enter_async_context(r.client(session))

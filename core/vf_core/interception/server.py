@@ -15,6 +15,7 @@ import secrets
 
 from vf_core.errors import InterceptionError, TunnelError
 from vf_core.interception.channel import Channel
+from vf_core.interception.connections import Registry
 from vf_core.interception.dialect_chat import parse_request
 from vf_core.interception.mcp_messages import ToolRefusal
 from vf_core.interception.room import Room
@@ -23,7 +24,7 @@ from vf_core.interception.tool_server import TOOLS, ToolDoor
 from vf_core.interception.tunnel.base import Tunnel
 from vf_core.interception.tunnel.probe import HEADER, HEALTH
 from vf_core.interception.upstream import MAX_CONNECTIONS, ClientSettings, Upstream
-from vf_core.interception.wire import Headers, Refusal, Registry, Request, Responder, ServerConnection
+from vf_core.interception.wire import Headers, Refusal, Request, Responder, ServerConnection
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,6 @@ ROOM = 512 * 1024 * 1024
 _DOORS = (TOOLS, "/rollout/")
 _AT_DOORS = frozenset((ToolDoor, Channel))
 
-
 NO_TUNNEL = (
     'set env.interception.tunnel: { type = "prime" } opens one, { type = "custom", url = "https://…", port = 8765 } '
     "uses yours"
@@ -47,7 +47,8 @@ NO_TUNNEL = (
 
 
 class InterceptionServer:
-    """Serves every registered session's model calls, by the provider that `client` (a config's `[client]`) describes.
+    """Serves every registered session's model calls, by the provider that `client` (a config's `[client]`) describes,
+    carries its tool calls to their servers, and shares its state with those.
 
     `async with` starts and stops it; `client` may also be an `Upstream`, which stays the caller's to close. A secret
     is a password for spending on the provider: it is for one rollout's harness only, and void from `unregister`

@@ -18,6 +18,7 @@ from typing import Any, Protocol, cast
 
 import httptools
 
+from vf_core.interception.connections import Registry
 from vf_core.interception.room import Hold
 
 log = logging.getLogger(__name__)
@@ -26,9 +27,6 @@ BODY_LIMIT = 64 * 1024 * 1024
 """Bytes of a request's body; a larger one is answered with 413."""
 REFUSED_LIMIT = 256 * 1024
 """... of a request that its head got refused: it is not read on."""
-STRANGER_SECONDS = 30.0
-"""How long a connection may go on before its first request that is admitted for somebody."""
-_STRANGERS = 1024
 _HEAD_LIMIT = 64 * 1024
 _PIPELINE_LIMIT = 16
 _LINGER_SECONDS = 2.0
@@ -175,36 +173,6 @@ class Responder:
 
     def _frame(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if self._chunked and data else data
-
-
-class Registry:
-    """All connections of a server. Those of strangers, on which nobody was admitted yet, are few and short: whoever
-    can reach the port can open them."""
-
-    def __init__(self) -> None:
-        self.all: set[ServerConnection] = set()
-        self._strangers: dict[ServerConnection, asyncio.TimerHandle] = {}
-
-    def opened(self, connection: ServerConnection) -> None:
-        """A new one; the oldest stranger goes when there are too many."""
-        self.all.add(connection)
-        if len(self._strangers) >= _STRANGERS:
-            oldest = next(iter(self._strangers))
-            self.known(oldest)
-            oldest.abort()
-        loop = asyncio.get_running_loop()
-        self._strangers[connection] = loop.call_later(STRANGER_SECONDS, connection.abort)
-
-    def known(self, connection: ServerConnection) -> None:
-        """It is no stranger's."""
-        timer = self._strangers.pop(connection, None)
-        if timer is not None:
-            timer.cancel()
-
-    def closed(self, connection: ServerConnection) -> None:
-        """It is over."""
-        self.all.discard(connection)
-        self.known(connection)
 
 
 class ServerConnection(asyncio.Protocol):
