@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -178,6 +179,19 @@ def test_its_exit_code_is_ours(
     monkeypatch.setattr(sys, "argv", ["x", "gsm8k", "-n", "3"])
     assert main() == 7
     assert json.loads(capfd.readouterr().out) == ["gsm8k", "-n", "3"]
+
+
+def test_a_signal_is_passed_on_and_waited_for(place: Path, verifiers: Path) -> None:
+    verifiers.write_text(
+        "import os, signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: os._exit(9))\n"
+        "print('up', flush=True)\nsignal.pause()\n"
+    )
+    argv = [sys.executable, "-m", "vf_core.eval_v1_prime", "gsm8k"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as bridge:
+        assert bridge.stdout is not None
+        assert bridge.stdout.readline() == "up\n"
+        bridge.terminate()
+        assert bridge.wait(60) == 9
 
 
 @pytest.mark.parametrize("given", [[], ["gsm8k"], ["--help"], ["missing.toml"]], ids=" ".join)

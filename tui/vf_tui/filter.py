@@ -174,6 +174,7 @@ _TEXTS: dict[str, Callable[[RolloutView], str]] = {
     "box": lambda r: r.sandbox.state.word if r.sandbox else "none",
     "provider": lambda r: r.sandbox.kind if r.sandbox else "",
     "tool": lambda r: " ".join(tool.name for tool in r.tools),
+    "server": lambda r: " ".join([*r.served, *(tool.server for tool in r.tools)]),
 }
 
 _NUMBERS: dict[str, Callable[[RolloutView], float | None]] = {
