@@ -12,6 +12,7 @@ import pytest
 from doubles.engine_kit import Kit, engine_kit, run_whole
 from doubles.local_boxes import processes_with, until
 from vf_core.eval_config import EvalConfig
+from vf_core.events import snapshot
 from vf_core.events import types as ev
 from vf_core.runtimes.lifecycle import State
 
@@ -77,8 +78,23 @@ async def test_own_and_shared_tools_reach_their_rollouts_state_and_row(
     assert kit.rollout().sandbox is not None
     assert kit.rollout().sandbox.name.endswith("-a1")
     assert len(kit.state.sandboxes) == 5
+    assert set(snapshot.load(snapshot.dump(kit.state)).sandboxes) == set(kit.state.sandboxes)
+    assert list(kit.state.rollouts) == ["0000-0", "0001-0"]
     assert all_gone(kit)
     files = [path for path in kit.run_dir.path.rglob("*") if path.is_file() and path.name != "traces.jsonl"]
+    assert not [path for path in files if b"canary" in path.read_bytes()]
+
+
+async def test_a_server_from_elsewhere_is_neither_started_nor_told_of(tmp_path: Path) -> None:
+    """S01: what it is sent stays here, also when it does not answer."""
+    notes = {**ELSEWHERE, "headers": {"X-Key": "canary-4"}}
+    kit, code = await run_whole(config(tmp_path, [NOTE], task={"notes": notes}, lookup=ELSEWHERE))
+    assert code == 0
+    ((answer,),) = answers(kit)
+    assert "127.0.0.1:9" not in answer
+    assert "error" in answer
+    assert list(kit.state.sandboxes) == [kit.rollout().sandbox.name]  # type: ignore[union-attr]
+    files = [path for path in kit.run_dir.path.rglob("*") if path.is_file()]
     assert not [path for path in files if b"canary" in path.read_bytes()]
 
 
