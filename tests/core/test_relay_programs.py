@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -16,6 +14,7 @@ from doubles.tool_servers import Door
 from vf_core.events import types as ev
 from vf_core.harnesses.program import mcp_tools
 from vf_core.harnesses.program.mcp_tools import McpTools
+from vf_core.interception.mcp_messages import FINAL, PASSING
 from vf_core.interception.tool_server import ToolServer
 
 
@@ -25,16 +24,14 @@ def good() -> Iterator[McpProcess]:
         yield server
 
 
-def door(r: Rig, url: str, name: str = "calc", **more: Any) -> Door:
+def door(r: Rig, url: str) -> Door:
     """A rollout's address of the server at `url`."""
-    return Door(r, r.session(), ToolServer(name=name, url=url, **more))
+    return Door(r, r.session(), ToolServer(name="calc", url=url))
 
 
-async def program(*doors: Door) -> McpTools:
+async def program(there: Door) -> McpTools:
     """A program's tools; its client has loops of its own."""
-    return await asyncio.to_thread(
-        McpTools, {f"s{n}" if n else "calc": {"url": d.url} for n, d in enumerate(doors)}, {}
-    )
+    return await asyncio.to_thread(McpTools, {"calc": {"url": there.url}}, {})
 
 
 async def test_tools_are_listed_and_called_through_the_relay(good: McpProcess) -> None:
@@ -51,27 +48,19 @@ async def test_tools_are_listed_and_called_through_the_relay(good: McpProcess) -
         assert {"add", "fail", "silent"} <= set(served.tools)
 
 
-async def test_m02_a_server_that_dies_is_told_at_once_and_not_asked_six_times() -> None:
-    async with rig() as r:
-        with mcp_server() as server:
-            tools = await program(door(r, server.url))
-            began = time.monotonic()
-            told = await asyncio.to_thread(tools.call, "calc_die", {})
-            assert server.process.wait(timeout=30) == 1
-        assert "tool server 'calc': it is gone" in told
-        assert str(r.server.base_url) not in told
-        assert server.url.removeprefix("http://").removesuffix("/mcp") not in told
-        # One pause before the second try; six tries would take a quarter of a minute at least.
-        assert time.monotonic() - began < 12
-
-
-async def test_m04_resets_fail_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_m04_m02_resets_fail_nothing_and_a_death_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_tools, "MCP_FIRST_DELAY", 0.01)
     async with rig() as r:
         with mcp_server("--reset", "10") as server:
-            tools = await asyncio.gather(*(program(door(r, server.url)) for _ in range(3)))
+            tools = await asyncio.gather(*(program(door(r, server.url)) for _ in range(2)))
             calls = [asyncio.to_thread(t.call, "calc_add", {"a": n, "b": 1}) for n, t in enumerate(tools * 4)]
-            assert await asyncio.gather(*calls) == [str(n + 1) for n in range(12)]
+            assert await asyncio.gather(*calls) == [str(n + 1) for n in range(8)]
+            told = await asyncio.to_thread(tools[0].call, "calc_die", {})
+            assert server.process.wait(timeout=30) == 1
+        # What the relay calls final is not asked again.
+        assert {FINAL, PASSING} & set(mcp_tools._FINAL_CODES) == {FINAL}
+        assert "tool server 'calc': it is gone" in told
+        assert server.url.removeprefix("http://").removesuffix("/mcp") not in told
 
 
 async def test_m01_m11_a_cancelled_call_ends_at_the_server_and_leaves_nothing(
