@@ -153,6 +153,32 @@ async def test_events_tell_a_calls_server_and_what_it_took(monkeypatch: pytest.M
         assert told == [("calc", 3.0, False), ("", 9.0, True)]
 
 
+async def test_a_server_of_ever_new_tools_fills_neither_journal_nor_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with tool_double() as d, rig() as r:
+        door = Door(r, r.session(), d.server())
+        count = 0
+
+        def listing(asked: Asked) -> None:
+            nonlocal count
+            count += 1
+            tools = [{"name": f"t{count}-{n}" + "x" * 500} for n in range(1000)]
+            asked.whole({"jsonrpc": "2.0", "id": 1, "result": {"tools": tools}})
+
+        d.answer = listing
+        async with door.client() as client:
+            for _ in range(50):
+                await client.ask({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, path=door.path)
+            served = r.told(ev.ToolsServed)
+            assert len(served) < 25
+            assert all(len(e.tools) <= 200 and max(map(len, e.tools), default=0) <= 200 for e in served)
+            d.answer = lambda asked: asked.whole(b"", status="302 Found")
+            for _ in range(50):
+                await client.ask(call(), path=door.path)
+        assert len(caplog.records) < 25
+
+
 # Reading messages
 
 

@@ -36,8 +36,9 @@ FREE_ROOM = 1024 * 1024
 _REQUESTS = 64
 """How many requests to one server a rollout may have under way."""
 _CONNECT_SECONDS = 5.0
-_TOOLS_KEPT = 500
-_FAILURES_LOGGED = 20
+_TOOLS_KEPT = 200
+_SAID = 20
+"""How often a server's failures, and its changes of mind about its tools, are worth a line."""
 _METHODS = (b"POST", b"GET", b"DELETE")
 _ALLOWED = b", ".join(_METHODS)
 
@@ -79,7 +80,7 @@ class ToolDoor:
         self._relays: set[Relay] = set()
         self._tools: tuple[str, ...] = ()
         self._closed = False
-        self._failures = 0
+        self._failures = self._tellings = 0
         self._noted: dict[str, Any] = {}
         session.trace.extra.setdefault("tool_servers", []).append(self._noted)
         self.tell()
@@ -106,15 +107,15 @@ class ToolDoor:
     def failed(self, what: str) -> None:
         """Log a failure; a program that goes on asking a dead server does not fill the disk."""
         self._failures += 1
-        if self._failures <= _FAILURES_LOGGED:
+        if self._failures <= _SAID:
             log.warning("rollout %s: tool server %s: %s", self.session.rollout, self.label, what)
 
     def listed(self, tools: tuple[str, ...], *, more: bool) -> None:
         """The server told its tools, or `more` of them; say so where that is news."""
-        names = tuple(bound(name, NAME_LIMIT) for name in tools)
+        names = tuple(bound(name, NAME_LIMIT) for name in tools[:_TOOLS_KEPT])
         if more:
             names = tuple(dict.fromkeys((*self._tools, *names)))[:_TOOLS_KEPT]
-        if names == self._tools:
+        if names == self._tools or self._tellings > _SAID:
             return
         self._tools = names
         self.session.tools.served(self.server.name, names)
@@ -123,6 +124,7 @@ class ToolDoor:
     def tell(self) -> None:
         """Say, in the trace too, what is served."""
         server, session = self.server, self.session
+        self._tellings += 1
         self._noted.update(
             server=server.name, tools=list(self._tools), place=server.place, shared=server.shared
         )
