@@ -65,7 +65,11 @@ class Written:
             elif where[: len(at)] == at and len(where) > len(at):
                 number, below = where[len(at)], where[len(at) + 1 :]
                 if not is_index(number, entries):
-                    count = f"it has {len(entries)}, counted from 0" if entries else "there is none"
+                    count = (
+                        f"it has {len(entries)}, counted from 0"
+                        if entries
+                        else "no file has it: give it whole"
+                    )
                     raise ConfigError(
                         "no such entry of the list", file=COMMAND_LINE, key=option.written, hint=count
                     )

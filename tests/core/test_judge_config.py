@@ -277,6 +277,32 @@ def test_a_saved_config_runs_again_without_its_secrets(here: Path, monkeypatch: 
     assert config.secret_variables() == {"OPENAI_API_KEY", "MY_KEY", "MY_HEADER"}
 
 
+def test_a_taskset_may_bring_judges_which_a_file_replaces(here: Path) -> None:
+    source = """
+from collections.abc import Iterable
+from vf_core.judges.reference import ReferenceJudgeConfig
+from vf_core.tasks import Task, TaskConfig, TaskData, Taskset, TasksetConfig
+
+class MineConfig(TasksetConfig):
+    task: TaskConfig = TaskConfig(judges=(ReferenceJudgeConfig(model="brought", answer_field="description"),))
+
+class Mine(Taskset[Task, MineConfig]):
+    def load(self) -> Iterable[Task]:
+        return [Task(TaskData(idx=0, prompt="x", description="y"), self.config.task)]
+
+__all__ = ["Mine"]
+"""
+    text = '[env.taskset]\nid = "brings"\n'
+    with plugins(here, brings=source):
+        config = load(here, text)
+        assert [judge.model for judge in judges(config)] == ["brought"]
+        assert len(make_plan(config).specs[0].panel.judges) == 1
+        assert judges(load(here, config.to_toml())) == judges(config)
+        assert judges(load(here, text + "task = { judges = [] }")) == ()
+        index = refusal(here, text, "--env.taskset.task.judges.0.weight", "2")
+        assert "no such entry of the list (no file has it: give it whole)" in index
+
+
 def test_tasks_with_judges_of_their_own_are_refused(here: Path) -> None:
     source = """
 from collections.abc import Iterable

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from doubles.engine_kit import engine_kit, run_whole, script_config
+from doubles.plugin_files import plugins
 from doubles.upstream import Behaviour, Provider, answer, completion, gated
 from vf_core.eval_config import EvalConfig
 from vf_core.events.fold import fold
@@ -89,6 +90,42 @@ async def test_a_stop_ends_the_judging_at_once(tmp_path: Path) -> None:
             await provider.until(lambda: provider.hung_up == 1, 30)
             await run
     assert (kit.rollout().reward, kit.rollout().errors) == (None, [])
+
+
+BLOCKING = """
+import os, time
+from vf_core.judges import Judge, JudgeConfig
+
+
+class HoldConfig(JudgeConfig):
+    flag: str
+
+
+class Hold(Judge[float, HoldConfig]):
+    async def score(self, task):
+        print("judging", task.idx)
+        while task.idx == 0 and not os.path.exists(self.config.flag):
+            time.sleep(0.01)
+        return 0.5
+
+
+__all__ = ["Hold"]
+"""
+
+
+async def test_p08_a_judge_that_blocks_holds_up_nobody_else(tmp_path: Path) -> None:
+    """P08: neither the engine's loop nor another rollout's judge waits for it."""
+    flag = tmp_path / "flag"
+    judge = {"id": "hold-judge", "model": "none", "flag": str(flag)}
+    with plugins(tmp_path, hold_judge=BLOCKING):
+        settings = script_config(tmp_path, ["true", "true"], env__taskset__task={"judges": [judge]})
+        async with engine_kit(settings) as (kit, run):
+            await kit.until(lambda: "0001-0" in kit.state.rollouts and kit.rollout("0001-0").ended_status)
+            assert kit.rollout("0001-0").rewards["hold_judge"] == 0.5
+            await kit.until(lambda: kit.rollout("0000-0").phase == "scoring")
+            flag.touch()
+            await run
+    assert kit.rollout("0000-0").rewards == {"solved": 0.0, "hold_judge": 0.5}
 
 
 async def test_a_scoring_limit_ends_a_slow_judge(tmp_path: Path) -> None:

@@ -20,11 +20,14 @@ from vf_core.tasks.decorators import arguments
 from vf_core.tasks.plugin_loops import on_plugin_loop, tamed, tell
 
 
-async def invoke(fn: Callable[..., Any], available: Mapping[str, Any], *, what: str = "") -> Any:
+async def invoke(
+    fn: Callable[..., Any], available: Mapping[str, Any], *, what: str = "", alone: bool = False
+) -> Any:
     """Call a hook with those of `available` that it asks for by name, and return what it returns.
 
-    `fn` is a function, `async` or not. `trace` and `task` are handed over as they are; `runtime` stands for the real
-    one and is dead once this returns. Raises what `fn` raises, TaskError when it asks for something else.
+    `fn` is a function, `async` or not; `alone` gives it a loop of its own at once. `trace` and `task` are handed over
+    as they are; `runtime` stands for the real one and is dead once this returns. Raises what `fn` raises, TaskError
+    when it asks for something else.
     """
     if getattr(fn, "does_nothing", False):
         return None
@@ -33,7 +36,7 @@ async def invoke(fn: Callable[..., Any], available: Mapping[str, Any], *, what: 
         result = fn(**arguments(fn, available, what))
         return await result if inspect.isawaitable(result) else result
     with _Lent(available) as lent:
-        return await _elsewhere(fn, (), arguments(fn, lent, what), what)
+        return await _elsewhere(fn, (), arguments(fn, lent, what), what, alone=alone)
 
 
 async def call(fn: Callable[..., Any], args: Sequence[Any], *, runtime: Any, what: str) -> Any:

@@ -161,7 +161,9 @@ async def _run(
 
     async def call(hook: Hook, error: type[RolloutError]) -> T | RolloutError:
         try:
-            return read(hook, await invoke(hook.fn, available, what=hook.what))
+            # A judge that blocks its loop must not hold up the hooks that are under way there.
+            alone = isinstance(hook, _Asked)
+            return read(hook, await invoke(hook.fn, available, what=hook.what, alone=alone))
         except Exception as e:
             # A judge's own model calls are no business of the run's provider, whatever error it raises.
             kept = (JudgeError, SandboxError) if error is JudgeError else RolloutError
