@@ -29,6 +29,7 @@ from typing import Any, Literal, TypeVar, get_args
 from vf_core import __version__
 from vf_core.config.base import StrictModel
 from vf_core.config.explain import nearest
+from vf_core.config.installing import install_command
 from vf_core.errors import PluginError, VfError
 from vf_core.text import one_line
 
@@ -326,18 +327,6 @@ def builtins(kind: Kind) -> tuple[str, ...]:
 def _exports(package: ModuleType, name: str) -> bool:
     places = [Path(root) / at for root in package.__path__ for at in (f"{name}.py", f"{name}/__init__.py")]
     return any("__all__" in place.read_text(encoding="utf-8") for place in places if place.is_file())
-
-
-def install_command(package: str) -> str:
-    """The command that adds `package` to the environment that vf-tui itself runs in."""
-    prefix = Path(sys.prefix)
-    if (prefix / "uv-receipt.toml").exists():
-        return f"uv tool install vf-tui --with {package} (or --with-editable DIR)"
-    if prefix.parent.name == "venvs" and "pipx" in prefix.parts:
-        return f"pipx inject vf-tui {package}"
-    if importlib.util.find_spec("pip") is None:
-        return f"uv pip install --python {sys.executable} {package}"
-    return f"{sys.executable} -m pip install {package}"
 
 
 _quiet_lock = threading.RLock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,9 +127,18 @@ def test_p04_the_error_names_the_environment_and_the_command(
 ) -> None:
     with pytest.raises(PluginError, match=r"install.*zq-tasks"):
         load_class("taskset", "zq-tasks")
-    (tmp_path / "uv-receipt.toml").write_text("")
+    receipt = tmp_path / "uv-receipt.toml"
+    receipt.write_text("")
     monkeypatch.setattr(room.sys, "prefix", str(tmp_path))
     with pytest.raises(PluginError, match=f"{tmp_path}.*uv tool install vf-tui --with zq-tasks"):
+        load_class("taskset", "zq-tasks")
+    # Whatever else is in the tool's environment would be dropped by a command that does not name it.
+    receipt.write_text(
+        '[tool]\nrequirements = [\n{ name = "vf-tui", extras = ["docker"], directory = "/a b/vf-tui" },\n'
+        '{ name = "lab", editable = "/lab" }, { name = "other", specifier = ">=1" },\n]\n'
+    )
+    told = "uv tool install '/a b/vf-tui[docker]' --with-editable /lab --with 'other>=1' --with zq-tasks"
+    with pytest.raises(PluginError, match=re.escape(told)):
         load_class("taskset", "zq-tasks")
     monkeypatch.setattr(room.sys, "prefix", "/home/u/.local/share/pipx/venvs/vf-tui")
     with pytest.raises(PluginError, match="pipx inject vf-tui zq-tasks"):

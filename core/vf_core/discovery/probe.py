@@ -14,12 +14,12 @@ import os
 import sys
 from typing import Any
 
+from vf_core.config.installing import install_command
 from vf_core.errors import PluginError
 from vf_core.plugins import (
     Kind,
     base_class,
     config_class,
-    install_command,
     is_builtin,
     kinds,
     load_class,
