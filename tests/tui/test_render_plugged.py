@@ -137,6 +137,9 @@ def test_plain_lines_name_the_tool_server_and_the_scoring_error() -> None:
     )
     assert "unscored · " in (lines.of(ended, state) or "")
     assert "unscored: JudgeError: it refused" in (note_of(ended) or notes_of(state)[0]).text
+    ended = ev.AttemptFinished(rollout="u", attempt=1, outcome="error", error_type="TaskError", final=False)
+    assert "attempt 1 unscored" in (note_of(ended, state) or notes_of(state)[0]).text
+    assert "unscored · " in (PlainLines().of(ended, state) or "")
     moves = [
         ev.RuntimeChanged(rollout="u", attempt=1, sandbox=name, kind="docker", state="gone", serves=serves)
         for name, serves in (("a", ""), ("k1", "calc"), ("k2", "db"))

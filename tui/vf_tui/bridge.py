@@ -137,7 +137,7 @@ class Bridge:
                 apply(self.state, event)
                 if known:
                     continue
-                if note := note_of(event):
+                if note := note_of(event, self.state):
                     notes.append(note)
             self._add_notes(notes)
             self.news += [note for note in notes if note.level in ("error", "warning")][-1:]

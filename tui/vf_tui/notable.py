@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vf_core.events import types as ev
-from vf_core.events.state import CommandView, RunState
+from vf_core.events.state import CommandView, RolloutView, RunState
 from vf_core.runtimes.lifecycle import State
+from vf_tui.render.status import scoring_failed
 
 KEPT = 2_000
 
@@ -21,8 +22,8 @@ class Note:
     rollout: str = ""
 
 
-def note_of(event: ev.Event) -> Note | None:  # noqa: PLR0911, C901  one line a kind of event
-    """The line that `event` deserves; None for the everyday ones."""
+def note_of(event: ev.Event, state: RunState | None = None) -> Note | None:  # noqa: PLR0911, C901  a line a kind
+    """The line that `event`, which `state` holds, deserves; None for the everyday ones."""
     match event:
         case ev.RunStarted():
             return Note(event.t, "info", _started(event))
@@ -37,8 +38,7 @@ def note_of(event: ev.Event) -> Note | None:  # noqa: PLR0911, C901  one line a 
         case ev.AttemptStarted() if event.reason != "first":
             return Note(event.t, "info", f"attempt {event.attempt} started ({event.reason})", event.rollout)
         case ev.AttemptFinished(outcome="error"):
-            how = "unscored" if event.error_type == "JudgeError" else "failed"
-            text = f"attempt {event.attempt} {how}: {event.error_type}: {event.error}"
+            text = f"attempt {event.attempt} {_failed(event, state)}: {event.error_type}: {event.error}"
             return Note(event.t, "error", text, event.rollout)
         case ev.AttemptFinished(outcome="declined" | "stopped"):
             return Note(event.t, "info", f"attempt {event.attempt} {event.outcome}", event.rollout)
@@ -81,6 +81,11 @@ def _started(event: ev.RunStarted) -> str:
     if not (event.kept or event.owed):
         return f"run {event.name} started: {event.total} rollouts"
     return f"run {event.name} resumed: kept {event.kept:,} of {event.total:,} rollouts, {len(event.owed):,} to run"
+
+
+def _failed(event: ev.AttemptFinished, state: RunState | None) -> str:
+    view = state.rollouts.get(event.rollout) if state is not None else None
+    return "unscored" if scoring_failed(view or RolloutView(id=event.rollout), event.error_type) else "failed"
 
 
 def _why(reason: str) -> str:

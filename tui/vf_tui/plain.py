@@ -12,7 +12,7 @@ from vf_core.events.state import RolloutView, RunState
 from vf_core.runtimes.lifecycle import State
 from vf_core.text import one_line
 from vf_tui.render import timefmt
-from vf_tui.render.status import judged, unscored
+from vf_tui.render.status import judged, scoring_failed, unscored
 
 TOLD = (State.FAILED, State.GONE, State.SURVIVED, State.UNKNOWN)
 """Sandbox states that get a line."""
@@ -68,7 +68,8 @@ class PlainLines:
         return None
 
     def _ended(self, event: ev.AttemptFinished, view: RolloutView) -> str:
-        parts = ["unscored" if unscored(view) else event.outcome]
+        failed = event.outcome == "error" and scoring_failed(view, event.error_type)
+        parts = ["unscored" if failed else event.outcome]
         if event.reward is not None:
             parts.append(f"reward {event.reward:g}")
         if view.program is not None and view.program.meaning and event.outcome != "declined":

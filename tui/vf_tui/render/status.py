@@ -111,7 +111,12 @@ def unscored(view: RolloutView) -> bool:
     """The agent's work is done, and its scoring failed: no reward of zero, and none of the agent's failures."""
     if view.status != "error" or view.reward is not None:
         return False
-    return view.error_type == "JudgeError" or any(name == "scoring" for name, _ in view.phases)
+    return scoring_failed(view, view.error_type)
+
+
+def scoring_failed(view: RolloutView, error_type: str) -> bool:
+    """Whether an error of this type, which ended the current attempt, came of its scoring: no other follows that."""
+    return error_type == "JudgeError" or any(name == "scoring" for name, _ in view.phases)
 
 
 def _ended_how(view: RolloutView) -> str:
