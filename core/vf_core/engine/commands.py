@@ -113,7 +113,7 @@ class Commands:
         if not targets and name != "retry_failed":
             return f"{name} needs at least one rollout"
         if self._engine.ending and name in ("restart", "retry_failed"):
-            return "the run is ending; nothing new is launched (start it again with `vf-tui run`)"
+            return "the run is ending; nothing new is launched (`vf-tui resume` runs what is owed, once it has ended)"
         return ""
 
     async def _carry_out(self, name: str, targets: Sequence[str], args: Mapping[str, Any]) -> Outcome:

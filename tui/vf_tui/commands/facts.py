@@ -189,7 +189,7 @@ def print_run(run: RunSummary, *, as_json: bool) -> int:
     say(", ".join(f"{name} {value}" for name, value in what if value))
     say(f"directory: {run.dir}")
     if run.status == "died":
-        say("its engine died: what it had written is shown")
+        say(f"its engine died: what it had written is shown; `vf-tui resume {run.id[:8]}` takes it up")
     for line in summary(state):
         say(line)
     if state.rollouts:

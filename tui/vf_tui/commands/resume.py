@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from vf_core.runs.find import RunSummary
     from vf_core.runs.layout import RunDir
 
+RECENT = 60.0
 _LISTED = 20
 _LOOPBACK = ("http://127.0.0.1:", "http://localhost:", "http://[::1]:")
 
@@ -63,6 +65,10 @@ def resume_command(how: How, scripted: str | None, cleanup: bool, gone: bool, ar
 
     run = the_run(files[0])
     _check_alone(run, gone)
+    if run.producer == "verifiers" and time.time() - run.changed < RECENT:
+        notice(
+            f"verifiers wrote in {run.dir} less than {RECENT:.0f} s ago: make sure that it does not any more"
+        )
     run_dir = _place(run)
     config, prepare, changes = _config(run_dir, Path(files[1]) if files[1:] else None, overrides, scripted)
     if changes:

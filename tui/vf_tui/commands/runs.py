@@ -42,7 +42,9 @@ def why_not_live(run: RunSummary) -> str:
         return f"its engine runs on {run.host or 'another machine'}"
     if run.producer != "vf-tui":
         return "it was written by another program"
-    return "its engine died" if run.status == "died" else "it is over"
+    if run.status == "died":
+        return f"its engine died (`vf-tui resume {run.id[:8]}` takes it up)"
+    return "it is over"
 
 
 def link_to(run: RunSummary, *, read_only: bool = False, by: str = "") -> Link:
