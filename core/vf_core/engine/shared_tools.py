@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vf_core.errors import RolloutError, SandboxError, ToolsetError
 from vf_core.events import types as ev
+from vf_core.interception.channel import STATE_PATH
 from vf_core.rollout.context import RunContext
 from vf_core.rollout.sandboxes import make_box, moved
 from vf_core.rollout.tools import all_or_none, as_server, channel_root, external, port_of
@@ -29,7 +30,6 @@ log = logging.getLogger(__name__)
 RESTARTS = 3
 """How often a run's servers are started anew, all together."""
 LOOK_SECONDS = 1.0
-_STATE_PATH = "/rollout/state"
 
 
 @dataclass(slots=True)
@@ -117,7 +117,7 @@ class SharedTools:
             await runtime.start()
             states = ""
             if needs_channel(type(toolset), shared=True):
-                states = await channel_root(runtime, self._context) + _STATE_PATH
+                states = await channel_root(runtime, self._context) + STATE_PATH
             port = port_of(runtime, 0)
             token = before.token if before is not None else ""
             try:
