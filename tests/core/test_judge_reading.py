@@ -55,7 +55,14 @@ def test_a_clear_verdict_is_taken(text: str, choices: tuple[str, str], verdict: 
         ("Verdict: maybe", YES_NO),
         ("A response that matches is B.", ("A", "B")),
         ("***", YES_NO),
+        # Long and odd: read in a moment, or this test does not end.
+        ("<think>" * 28_000, YES_NO),
+        ("\\boxed{" * 28_000, YES_NO),
+        ("verdict: " * 22_000, YES_NO),
+        (" " * 199_000 + "x", YES_NO),
+        ("`" * 199_000, YES_NO),
     ],
+    ids=lambda value: str(value)[:20],
 )
 def test_p06_an_unclear_one_is_refused(text: str, choices: tuple[str, str]) -> None:
     with pytest.raises(ValueError):

@@ -69,7 +69,6 @@ def fence(*texts: str) -> str:
     return "`" * max(3, longest + 1)
 
 
-_THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 _MARKS = " \t\r\n*_`\"'.,:;!()[]{}<>#|“”‘’$"
 _ANNOUNCED = re.compile(
     r"(?:final\s+)?(?:verdict|answer|judge?ment|grade|result)\s*(?:is\s*)?[:=-]?\s*(.+)", re.IGNORECASE
@@ -81,7 +80,7 @@ def verdict_in(text: str, choices: Sequence[str]) -> str:
     """Which of `choices` an answer is: it is one of them and no more (case and punctuation aside), or says so in its
     first or last line, or begins with one and names no other. Raises ValueError where it isn't clear.
     """
-    said = _THOUGHT.sub("", text)
+    _, _, said = text.rpartition("</think>")
     if "<think>" in said:
         raise ValueError(f"no verdict in {text[:SHOWN]!r}: it was cut off while thinking")
     lines = [line for line in said.splitlines() if line.strip(_MARKS)]
