@@ -34,7 +34,7 @@ from vf_core.rollout.tools import AttemptTools
 from vf_core.runtimes.base import ProgramResult, Runtime
 from vf_core.runtimes.lifecycle import State, Transition
 from vf_core.tasks.base import state_type
-from vf_core.tasks.judging import judged
+from vf_core.tasks.judging import judged, judging
 from vf_core.tasks.scoring import invoke, score
 from vf_core.trace.record import Trace, new_trace
 
@@ -89,7 +89,8 @@ class Attempt:
     async def run(self) -> Result:
         """Go through the phases up to the result; the sandbox is still there afterwards."""
         self._emit(ev.AttemptStarted, trace=self.trace.id, reason=self.reason)
-        self._work = asyncio.create_task(self._phases(), name=f"rollout {self.spec.id}")
+        with judging(self.trace, self.spec.panel):  # what hooks ask of judges belongs to this trace
+            self._work = asyncio.create_task(self._phases(), name=f"rollout {self.spec.id}")
         gone = asyncio.create_task(self._abandoned.wait())
         await asyncio.wait({self._work, gone}, return_when=asyncio.FIRST_COMPLETED)
         gone.cancel()
