@@ -87,7 +87,7 @@ def _file(home: Home) -> Path:
     return Path(home.env["XDG_STATE_HOME"]) / "vf-tui" / "sandboxes.db"
 
 
-def listed(home: Home) -> dict[str, Any]:
+def listed(home: Home, *options: str) -> dict[str, Any]:
     """What `vf-tui sandboxes --json` says."""
-    out: dict[str, Any] = json.loads(home("sandboxes", "--json").stdout)
+    out: dict[str, Any] = json.loads(home("sandboxes", "--json", *options).stdout)
     return out

@@ -118,10 +118,11 @@ def test_s01_no_canary_in_a_container_its_engine_or_what_is_written(home: Home) 
     assert left(run) == []
     assert "URL=http" in logs(path)
     assert holders(home) == []
-    for command in (("show", run), ("events", run, "--json"), ("sandboxes", "--all", "--json")):
+    listing = ("sandboxes", "--all", "--json", "--provider", "docker")
+    for command in (("show", run), ("events", run, "--json"), listing):
         told = home(*command)
         assert CANARY not in told.stdout + told.stderr
-    assert "docker" in home("sandboxes", "--all", "--json").stdout
+    assert "docker" in told.stdout
 
 
 def test_r35_a_run_that_is_killed_under_a_context_is_cleaned_up_there(home: Home) -> None:
@@ -140,12 +141,13 @@ def test_r35_a_run_that_is_killed_under_a_context_is_cleaned_up_there(home: Home
         wait_for(lambda: len(left(facts["run"])) == 1, "the container")
         os.kill(facts["pid"], signal.SIGKILL)
         wait_for(lambda: not alive(facts["pid"]), "the engine's end")
-        (record,) = [json.loads(line) for line in home("sandboxes", "--json").stdout.splitlines()]
+        listing = ("sandboxes", "--json", "--provider", "docker")
+        (record,) = [json.loads(line) for line in home(*listing).stdout.splitlines()]
         (box,) = [box for box in record["sandboxes"] if box["run"] == facts["run"]]
         assert box["account"].startswith(second.url)
         assert box["leftover"]
         assert second.url in [report["account"] for report in record["providers"]]
-        cleaned = home("cleanup", "--yes", facts["run"])
+        cleaned = home("cleanup", "--yes", "--provider", "docker", facts["run"])
         assert cleaned.returncode == 0, cleaned.stdout + cleaned.stderr
         assert f"docker engine {second.url}: no such container" in cleaned.stdout
         assert left(facts["run"]) == []
