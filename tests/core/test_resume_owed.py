@@ -95,6 +95,7 @@ def test_each_rollout_is_kept_or_owed_and_groups_whole(
         id: max(latest[id], begun.get(id, 0)) for id in IDS
     }
     assert sum(saved.why().values()) == len(saved.owed)
+    assert set(saved.reasons) == set(saved.owed)
 
 
 def test_an_unscored_rollout_is_owed() -> None:
@@ -102,6 +103,7 @@ def test_an_unscored_rollout_is_owed() -> None:
     half = record("0001-0", 1, "completed", rewards={"solved": 1.0})
     saved = settle(specs([Alone, Together], samples=1), stands([bare, half]), RunState())
     assert saved.owed == ("0000-0", "0001-0")
+    assert saved.why() == {"unscored": 2}
 
 
 def test_attempts_that_only_the_ledger_knows_are_counted() -> None:

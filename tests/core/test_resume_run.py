@@ -20,10 +20,14 @@ from vf_core.engine.session import EngineSession
 from vf_core.errors import RunDirError
 from vf_core.eval_config import EvalConfig, RolloutRetryConfig
 from vf_core.events import types as ev
+from vf_core.events.codec import encode
 from vf_core.events.fold import fold
 from vf_core.events.journal import read_journal
 from vf_core.rollout import Result, RolloutSpec
 from vf_core.runs.layout import RunDir
+from vf_core.runtimes.lifecycle import State
+from vf_core.sandboxes.owners import Owner
+from vf_core.sandboxes.rows import Row
 from vf_core.tasks import Task, TaskConfig, TaskData
 
 
@@ -191,6 +195,36 @@ async def test_a_member_of_a_kept_group_that_is_run_again_is_scored_with_the_oth
     assert records["0000-0"]["rewards"] == {"solved": 0.0, "share": 0.5}
     assert records["0000-1"]["rewards"] == {"solved": 1.0, "share": 0.5}
     assert kit.rollout("0000-1").reward == 1.5
+
+
+async def test_a_group_is_scored_by_the_attempts_that_count(tmp_path: Path) -> None:
+    """One of its rollouts fails first, and is tried again."""
+    once = tmp_path / "once"
+    script = f"mkdir {once} 2>/dev/null && exit 7; touch solved"
+    retries = {"rollout": {"max_retries": 1, "include": ["RolloutError"]}}
+    config = script_config(tmp_path, [script], group=True, num_rollouts=3, retries=retries, max_concurrent=1)
+    kit, code = await run_whole(config)
+    assert code == 0
+    records = kit.records()
+    assert [r["info"]["vf_tui"]["outcome"] for r in records] == ["error", *["completed"] * 3]
+    assert [r["rewards"] for r in records[1:]] == [{"solved": 1.0, "share": 1 / 3}] * 3
+    saved = look(kit.run_dir, make_plan(config), Left())
+    assert (saved.owed, saved.untold) == ((), ())
+
+
+async def test_sandboxes_that_were_left_are_told_until_they_are_proven_gone(tmp_path: Path) -> None:
+    config = script_config(tmp_path, ["true", "exit 1"])
+    first, _ = await run_whole(config)
+    box = ev.RuntimeChanged(rollout="0001-0", attempt=1, sandbox="far", kind="modal", state="live", id="m1")
+    with first.run_dir.events.open("ab") as file:
+        file.write(encode(ev.stamp(box, seq=first.state.seq + 1, t=first.state.now)).encode() + b"\n")
+    kit, code = await resume_whole(config, first.run_dir.path)
+    (finished,) = kit.of(ev.RunFinished)
+    assert (code, finished.unconfirmed, kit.state.unconfirmed) == (4, ("far",), {"far"})
+    row = Row(1, "modal", "a", "far", "m1", Owner("r"), "0001-0", 1, State.GONE, 1.0, 2.0, proof="404")
+    saved = take_over(kit.run_dir, make_plan(config), Left(gone=(row,)))
+    assert (saved.inherited, saved.state.unconfirmed) == ((), set())
+    assert fold(read_journal(kit.run_dir.events)).sandboxes["far"].proof == "404"
 
 
 async def test_one_engine_a_directory(tmp_path: Path) -> None:

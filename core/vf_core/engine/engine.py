@@ -313,7 +313,8 @@ class Engine:
         if self.state.over:
             return True
         totals = self.state.totals
-        unconfirmed = tuple(sorted(runtime.name for runtime in self._unsettled()))
+        names = {runtime.name for runtime in self._unsettled()}
+        unconfirmed = tuple(sorted(names.union(self._saved.left() if self._saved is not None else ())))
         code = exit_code(
             errors=totals.error,
             max_errors=self.plan.config.max_errors,

@@ -26,6 +26,7 @@ from vf_core.runs.outline import outline
 from vf_core.runs.stands import Stand, read_record, read_stands
 from vf_core.runtimes.lifecycle import State
 from vf_core.sandboxes.ledger import Ledger
+from vf_core.sandboxes.owners import LOCAL
 from vf_core.sandboxes.rows import Row
 from vf_core.trace import reader
 
@@ -147,6 +148,7 @@ def _tell(journal: _Journal, run_dir: RunDir, plan: Plan, saved: Saved, left: Le
                 journal.say(event)
     for event in _proofs(state, left.gone):
         journal.say(event)
+    saved.inherited = tuple(box.name for box in state.left_over() if box.kind != LOCAL)
     if saved.untold:
         saved.notes.append(f"the journal lacked what {len(saved.untold)} traces tell: it was added")
     journal.sync()

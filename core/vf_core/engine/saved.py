@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vf_core.errors import ConfigError
 from vf_core.events.state import RolloutView, RunState
 from vf_core.rollout import RolloutSpec
-from vf_core.runs.stands import FINISHED, Stand, Stands
+from vf_core.runs.stands import Stand, Stands
 from vf_core.tasks.decorators import hooks
 from vf_core.tasks.scoring import group_rewards
 
@@ -18,25 +19,28 @@ _SAME = 1e-9
 @dataclass(slots=True)
 class Saved:
     """A run as it was left: the fold of its journal, the rollouts that are `kept` by the trace that says so, and
-    those that are `owed`, in the run's order. `untold` are kept ones of which the journal does not tell (all of)
-    that. `numbers` holds the highest attempt that each rollout has had. `notes` say what was mended."""
+    those that are `owed`, in the run's order, with their `reasons`. `untold` are kept ones of which the journal does
+    not tell (all of) that. `numbers` holds the highest attempt that each rollout has had. `notes` say what was
+    mended. `inherited` are sandboxes that earlier engines left; local ones don't count, whose programs end with
+    their engine.
+    """
 
     state: RunState
     kept: dict[str, Stand]
     owed: tuple[str, ...]
     untold: tuple[str, ...]
     numbers: dict[str, int]
+    reasons: dict[str, str]
     notes: list[str] = field(default_factory=list)
+    inherited: tuple[str, ...] = ()
+
+    def left(self) -> list[str]:
+        """Those of the `inherited` sandboxes that are not proven gone by now."""
+        return [name for name in self.inherited if not self.state.sandboxes[name].state.settled]
 
     def why(self) -> dict[str, int]:
-        """How many of the owed had which last status: error, stopped, missing, or (with its group) completed."""
-        out: dict[str, int] = {}
-        for id in self.owed:
-            view = self.state.rollouts.get(id)
-            status = "missing" if view is None or not view.ended_status else view.status
-            word = "again with their group" if status in FINISHED else status
-            out[word] = out.get(word, 0) + 1
-        return out
+        """How many are owed for which reason: error, stopped, missing, unscored, or only with their group."""
+        return dict(Counter(self.reasons[id] for id in self.owed))
 
 
 def settle(
@@ -54,23 +58,22 @@ def settle(
         began = max(view.attempt if view else 0, stand.attempt if stand else 0)
         if began:
             numbers[spec.id] = max(numbers.get(spec.id, 0), began)
-    kept: dict[str, Stand] = {}
-    broken: set[int] = set()
+    reasons: dict[str, str] = {}
     for spec in specs:
-        stand = found.get(spec.id)
-        if stand is not None and _stands(spec, stand, state.rollouts.get(spec.id)):
-            kept[spec.id] = stand
-        elif group_rewards(spec.task):
-            broken.add(spec.position)
+        reason = _wanting(spec, found.get(spec.id), state.rollouts.get(spec.id))
+        if reason:
+            reasons[spec.id] = reason
+    broken = {spec.position for spec in specs if spec.id in reasons and group_rewards(spec.task)}
     for spec in specs:
         if spec.position in broken:
-            kept.pop(spec.id, None)
+            reasons.setdefault(spec.id, "again with their group")
+    kept = {spec.id: found[spec.id] for spec in specs if spec.id not in reasons}
     _check_same_tasks(
         spec for spec in specs if spec.id in kept for stand in [kept[spec.id]] if _other(spec, stand)
     )
     owed = tuple(spec.id for spec in specs if spec.id not in kept)
     untold = tuple(id for id, stand in kept.items() if not _told(state.rollouts.get(id), stand))
-    return Saved(state, kept, owed, untold, numbers)
+    return Saved(state, kept, owed, untold, numbers, reasons)
 
 
 def _placed(specs: Sequence[RolloutSpec], stands: Stands) -> dict[str, Stand]:
@@ -87,13 +90,15 @@ def _placed(specs: Sequence[RolloutSpec], stands: Stands) -> dict[str, Stand]:
     return found
 
 
-def _stands(spec: RolloutSpec, stand: Stand, view: RolloutView | None) -> bool:
-    """Whether the rollout needs no other attempt."""
-    if not stand.good or (view is not None and view.attempt > stand.attempt):
-        return False
+def _wanting(spec: RolloutSpec, stand: Stand | None, view: RolloutView | None) -> str:
+    """Why the rollout needs another attempt; empty where it does not."""
+    if stand is None or (view is not None and view.attempt > stand.attempt):
+        return "missing"
+    if not stand.good:
+        return stand.outcome if stand.outcome in ("error", "stopped") else "missing"
     shared = [hook.name for hook in group_rewards(spec.task)]
     scored = bool(stand.rewards) or not hooks(spec.task, "reward")
-    return scored and all(name in stand.rewards for name in shared)
+    return "" if scored and all(name in stand.rewards for name in shared) else "unscored"
 
 
 def _told(view: RolloutView | None, stand: Stand) -> bool:

@@ -175,7 +175,7 @@ def _tell(found: Found, how: How) -> None:
     saved, rest = found.saved, found.left.rest
     why = ", ".join(f"{n} {word}" for word, n in saved.why().items())
     owed = f"{len(saved.owed)} owed ({why})" if saved.owed else "none owed: there is nothing to resume"
-    line = f"{found.total} rollouts: {len(saved.kept)} kept, {owed}"
+    line = f"{found.total} rollout{'s' * (found.total != 1)}: {len(saved.kept)} kept, {owed}"
     if how.json and (how.dry_run or not saved.owed):
         emit(
             {
