@@ -149,6 +149,38 @@ async def test_an_error_carries_the_last_500_characters(version: str, tmp_path: 
 
 
 @pytest.mark.parametrize(
+    ("system", "machine", "name"),
+    [
+        ("Linux", "x86_64", "linux-amd64"),
+        ("Linux", "amd64", "linux-amd64"),
+        ("Linux", "aarch64", "linux-arm64"),
+        ("Darwin", "arm64", "darwin-arm64"),
+        ("Darwin", "x86_64", "darwin-amd64"),
+    ],
+)
+async def test_each_machine_asks_for_its_own_archive(
+    version: str, tmp_path: Path, system: str, machine: str, name: str
+) -> None:
+    """What curl is told on its standard input, of the address that is there without a config."""
+    env = _tools(
+        tmp_path, uname=f"case $1 in -s) echo {system} ;; *) echo {machine} ;; esac", curl="cat >&2; exit 22"
+    )
+    place = "https://github.com/poolsideai/pool/releases/download"
+    with pytest.raises(HarnessError, match=re.escape(f'url = "{place}/v{version}/pool-{name}.tar.gz"')):
+        await _setup(version, PoolHarnessConfig().release_base, env=env)
+    assert PoolHarnessConfig().version == "1.0.11"
+
+
+async def test_an_install_that_hangs_ends(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vf_core.harnesses.pool.install.INSTALL_TIMEOUT", 0.5)
+    env = _tools(tmp_path, curl=f"exec {shutil.which('sleep')} 600")
+    with pytest.raises(HarnessError, match=r"was not installed within 0\.5 s"):
+        await _setup(version, "http://127.0.0.1:9", env=env)
+
+
+@pytest.mark.parametrize(
     ("stubs", "says"),
     [
         ({"uname": "case $1 in -s) echo Linux ;; *) echo riscv64 ;; esac"}, "no pool for the architecture riscv64"),

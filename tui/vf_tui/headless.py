@@ -35,7 +35,7 @@ class Watched:
 
 
 class Reporter:
-    """Prints what is notable: lines, or with `json` one record for each rollout that ended."""
+    """Prints what is notable: lines, or with `json` a record for each rollout that ended, and warnings on stderr."""
 
     def __init__(self, *, json: bool) -> None:
         self._json = json
@@ -48,6 +48,8 @@ class Reporter:
             line = self._lines.of(event, state)
             if line is not None:
                 say(line)
+        elif isinstance(event, ev.Log):
+            self._warn(event, state)
         elif isinstance(event, ev.AttemptFinished | ev.RuntimeChanged):
             self._record(state, event.rollout)
         elif isinstance(event, ev.RunFinished):
@@ -56,12 +58,15 @@ class Reporter:
 
     def caught_up(self, state: RunState, *, silent: bool = False) -> None:
         """Print what `state` tells that was not printed yet; with `silent`, only take note of it."""
-        for line in self._lines.missed(state):
-            if not (self._json or silent):
-                say(line)
         if self._json:
+            for t, level, text, id in state.logs:
+                self._warn(ev.Log(t=t, level=level, message=text, rollout=id), state, silent=silent)
             for id in state.rollouts:
                 self._record(state, id, silent=silent, last=state.over)
+            return
+        for line in self._lines.missed(state):
+            if not silent:
+                say(line)
 
     def draining(self, text: str) -> None:
         """How far the teardown at the end is."""
@@ -69,6 +74,12 @@ class Reporter:
             notice(text)
         else:
             say(f"{timefmt.at(time.time())} {text}")
+
+    def _warn(self, event: ev.Log, state: RunState, *, silent: bool = False) -> None:
+        """A warning or an error, once, beside the records."""
+        line = None if event.level == "info" else self._lines.of(event, state)
+        if line is not None and not silent:
+            notice(line)
 
     def _record(self, state: RunState, id: str, *, silent: bool = False, last: bool = False) -> None:
         """A rollout's record, once its sandbox's fate is known too (`last`: once nothing more is to come)."""
