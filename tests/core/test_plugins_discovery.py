@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from doubles.plugin_files import HARNESS, TASKSET
+from doubles.plugin_files import HARNESS, TASKSET, plugins
 from vf_core.discovery import Broken, Candidate, Found, candidates, discover
+from vf_core.discovery.probe import probe
 
 JUDGE = """
 from vf_core.judges import Judge, JudgeConfig
@@ -89,51 +90,65 @@ def test_what_is_installed_in_place_and_what_lies_on_the_path(
     assert others().keys() == {"inplace", "mine"}
 
 
+@pytest.mark.parametrize(
+    ("source", "found", "told"),
+    [
+        (TASKSET, ["taskset"], ""),
+        (f"{TASKSET}\n{HARNESS}\n__all__ = ['Mine', 'Own']\n", ["taskset", "harness"], ""),
+        (JUDGE, ["judge"], ""),
+        (
+            f"{TASKSET}\n{JUDGE}\n__all__ = ['Mine', 'Own']\n".replace("score", "x"),
+            ["taskset"],
+            "define score",
+        ),
+        (JUDGE.replace("async def score", "async def x"), [], "does not define score"),
+        (
+            JUDGE.replace("runtime=None", "harness"),
+            [],
+            "score asks for 'harness'; it can have task, trace, run",
+        ),
+        (HARNESS.replace("*args, **kwargs", "ctx"), [], "launch takes (ctx) but is called with"),
+        (f"VF_TUI_API = '9.1'\n{TASKSET}", [], "written for plugin interface 9.1; vf-tui"),
+        ("import sys; sys.exit(0)", [], "SystemExit: 0"),
+        ("class Other: pass\n__all__ = ['Other']\n", [], "exports Other, and no subclass of Taskset"),
+        ("x = 1\n", [], "no __all__"),
+    ],
+)
+def test_a_module_is_described_by_what_it_exports(
+    tmp_path: Path, source: str, found: list[str], told: str
+) -> None:
+    with plugins(tmp_path, probed=source):
+        said = probe("probed", None)
+    assert [plugin["kind"] for plugin in said["found"]] == found
+    assert told in said["reason"] if told else not said["reason"]
+
+
+def test_a_module_named_as_one_of_ours_is_told(tmp_path: Path) -> None:
+    with plugins(tmp_path, demo=TASKSET):
+        assert "'demo' means the one that comes with vf-tui" in probe("demo", None)["reason"]
+    assert "there is no module 'missing'" in probe("missing", None)["reason"]
+
+
 def test_each_is_tried_and_one_bad_one_spoils_nothing(
     site: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(site))
     sources = {
-        "a_taskset": "print('stray')\n" + TASKSET,
-        "a_harness": HARNESS,
-        "a_judge": JUDGE,
-        "both": f"{TASKSET}\n{HARNESS}\n__all__ = ['Mine', 'Own']\n",
-        "no_score": JUDGE.replace("async def score", "async def scores"),
-        "odd_score": JUDGE.replace("runtime=None", "harness"),
-        "older": HARNESS.replace("*args, **kwargs", "ctx"),
-        "newer": f"VF_TUI_API = '9.1'\n{TASKSET}",
         "ends": "import os; print('last words', flush=True); os._exit(3)",
+        "a_judge": "print('stray')\n" + JUDGE,
         "dies": "import os; os.kill(os.getpid(), 9)",
-        "exits": "import sys; sys.exit(0)",
-        "demo": TASKSET,
-        "foreign": "class Other: pass\n__all__ = ['Other']\n",
     }
-    modules(site, **sources)
-    results = discover([Candidate(name, declared=name != "foreign") for name in [*sources, "missing"]])
-    found = [(r.kind, r.id) for r in results if isinstance(r, Found)]
-    assert found == [
-        ("taskset", "a_taskset"), ("harness", "a_harness"), ("judge", "a_judge"),
-        ("taskset", "both"), ("harness", "both"),
-    ]  # fmt: skip
-    (judge,) = (r for r in results if isinstance(r, Found) and r.kind == "judge")
+    modules(site, **sources, helper="class Other: pass\n__all__ = ['Other']\n")
+    ends, judge, dies = discover(
+        [Candidate(name, declared=name != "helper") for name in [*sources, "helper"]]
+    )
+    assert isinstance(ends, Broken)
+    assert isinstance(dies, Broken)
+    assert isinstance(judge, Found)
+    assert ("ended the process (exit 3)" in ends.reason, "last words" in ends.output) == (True, True)
+    assert "ended the process (exit -9 killed)" in dies.reason
+    assert (judge.kind, judge.id) == ("judge", "a_judge")
     assert [(o.name, o.type, o.default) for o in judge.options] == [("depth", "int", "1")]
-    (taskset,) = (r for r in results if isinstance(r, Found) and r.id == "a_taskset")
-    assert ("path", "pathlib.Path") in [(o.name, o.type) for o in taskset.options]
-    broken = {r.candidate.module: r for r in results if isinstance(r, Broken)}
-    for name, told in {
-        "no_score": "does not define score",
-        "odd_score": "score asks for 'harness'; it can have task, trace, runtime",
-        "older": "launch takes (ctx) but is called with",
-        "newer": "written for plugin interface 9.1; vf-tui",
-        "ends": "ended the process (exit 3)",
-        "dies": "ended the process (exit -9 killed)",
-        "exits": "SystemExit: 0",
-        "demo": "'demo' means the one that comes with vf-tui",
-        "missing": "there is no module 'missing'",
-    }.items():
-        assert told in broken.pop(name).reason, name
-    assert not broken
-    assert "last words" in next(r.output for r in results if isinstance(r, Broken) and r.output)
     assert capfd.readouterr() == ("", "")
 
 
