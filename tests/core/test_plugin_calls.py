@@ -12,6 +12,8 @@ import pytest
 
 from doubles.engine_kit import Kit, engine_kit, run_whole, script_config
 from doubles.plugin_files import plugins
+from vf_core.harnesses.base import ExitMeaning, Harness, HarnessConfig
+from vf_core.rollout import harness_calls
 from vf_core.tasks import carrying, plugin_loops
 from vf_core.tasks.carrying import Sink
 from vf_core.tasks.plugin_loops import on_plugin_loop
@@ -136,6 +138,29 @@ async def test_an_exit_code_without_a_meaning_is_kept(tmp_path: Path, body: str,
     assert told in rollout.error
     assert rollout.program is not None
     assert (rollout.program.code, rollout.program.meaning) == (0, "exit 0")
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "told"),
+    [
+        (7, "gave up", "gave up (7)"),
+        (7, "7: gave up", "7: gave up"),
+        (7, "word 77", "word 77 (7)"),
+        (-9, "exit -9 killed", "exit -9 killed"),
+        (137, "", "exit 137 killed"),
+        (7, "two\nlines \x1b[31m" + "x" * 99, "two lines " + "x" * 38 + " (7)"),
+    ],
+)
+async def test_whatever_it_calls_an_exit_the_code_is_told(code: int, text: str, told: str) -> None:
+    class Wordy(Harness[HarnessConfig]):
+        async def launch(self, *args: Any, **kwargs: Any) -> Any:
+            raise AssertionError
+
+        def exit_meaning(self, code: int) -> ExitMeaning:
+            return ExitMeaning("declined", text)
+
+    meaning = await harness_calls.exit_meaning(Wordy(HarnessConfig()), code)
+    assert (meaning.kind, meaning.text) == ("declined", told)
 
 
 async def test_its_output_comes_in_order_from_wherever_it_is_given(odd: Path) -> None:

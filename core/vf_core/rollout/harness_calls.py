@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vf_core.errors import HarnessError, boundary
-from vf_core.harnesses.base import ExitMeaning, ModelContext
+from vf_core.harnesses.base import ExitMeaning, ModelContext, describe_exit
 from vf_core.runtimes.base import ProgramResult
 from vf_core.tasks.calls import Sink, call, in_thread
+from vf_core.text import one_line
 
 if TYPE_CHECKING:
     from vf_core.harnesses.base import Harness
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 _KINDS = ("ok", "declined", "failed")
 _TEXT_LIMIT = 200
+_WORDS_LIMIT = 48
 _MEANING_SECONDS = 10.0
 
 
@@ -66,7 +70,8 @@ async def launch(  # noqa: PLR0917
 
 
 async def exit_meaning(harness: Harness[Any], code: int) -> ExitMeaning:
-    """`Harness.exit_meaning`. Raises HarnessError for whatever it raises, and for an answer that is none."""
+    """`Harness.exit_meaning`, its text with the code in it. Raises HarnessError for whatever it raises, and for an
+    answer that is none."""
     if _is_ours(harness):
         return harness.exit_meaning(code)
     what = _what(harness, "exit_meaning")
@@ -78,4 +83,12 @@ async def exit_meaning(harness: Harness[Any], code: int) -> ExitMeaning:
         or not isinstance(meaning.text, str)
     ):
         raise HarnessError(f"{what} gave {repr(meaning)[:_TEXT_LIMIT]}, not an ExitMeaning")
-    return meaning
+    return replace(meaning, text=_with_code(meaning.text, code))
+
+
+def _with_code(text: str, code: int) -> str:
+    """What a program's end is called, on one line that a screen shows whole; the raw code is always seen."""
+    text = one_line(text, limit=_WORDS_LIMIT)
+    if re.search(rf"(?<!\d){abs(code)}(?!\d)", text):
+        return text
+    return f"{text} ({code})" if text else describe_exit(code)
