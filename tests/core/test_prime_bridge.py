@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -181,16 +182,19 @@ def test_its_exit_code_is_ours(
     assert json.loads(capfd.readouterr().out) == ["gsm8k", "-n", "3"]
 
 
-def test_a_signal_is_passed_on_and_waited_for(place: Path, verifiers: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_passed_on_and_waited_for(place: Path, verifiers: Path, number: signal.Signals) -> None:
+    """Also a ctrl+c that no terminal sent; and a second one ends nobody sooner."""
     verifiers.write_text(
-        "import os, signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: os._exit(9))\n"
-        "print('up', flush=True)\nsignal.pause()\n"
+        f"import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [{int(number)}])\nprint('up', flush=True)\n"
+        f"for n in 1, 2:\n    signal.sigwait([{int(number)}])\n    print(n, flush=True)\nraise SystemExit(9)\n"
     )
     argv = [sys.executable, "-m", "vf_core.eval_v1_prime", "gsm8k"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as bridge:
-        assert bridge.stdout is not None
-        assert bridge.stdout.readline() == "up\n"
-        bridge.terminate()
+    quiet = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, **quiet) as bridge:  # type: ignore[call-overload]
+        for line in ("up\n", "1\n"):
+            assert bridge.stdout.readline() == line
+            bridge.send_signal(number)
         assert bridge.wait(60) == 9
 
 
