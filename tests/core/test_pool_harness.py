@@ -94,7 +94,8 @@ async def test_a_whole_rollout(
     pool: Any, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """H01, H11: 200 KiB each, by file; a home of its own, whatever the host's holds; streamed calls and results."""
-    monkeypatch.setenv("POOLSIDE_API_KEY", "the-users-own")
+    for name in ("API_KEY", "API_URL", "STANDALONE_CONTEXT_LENGTH"):
+        monkeypatch.setenv(f"POOLSIDE_{name}", "the-users-own")
     monkeypatch.setenv("XDG_DATA_HOME", "/the/users/own")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "poolside").mkdir()
@@ -197,17 +198,22 @@ async def test_a_home_of_ones_own_only_where_it_is_asked_for(tmp_path: Path) -> 
     """H11: the program sees these variables, and the caller's where the config names them."""
     version = f"0.0.4-test.{secrets.token_hex(4)}"
     look = archive(
-        program=b'#!/bin/sh\necho "$HOME|$XDG_CONFIG_HOME|$XDG_STATE_HOME|${XDG_DATA_HOME-unset}|$A"\n'
+        program=b'#!/bin/sh\necho "$HOME|$XDG_CONFIG_HOME|$XDG_STATE_HOME|${XDG_DATA_HOME-unset}|$POOLSIDE_LOG|$A"\n'
     )
     try:
         with Releases(body=look) as releases:
-            asked = {"HOME": str(tmp_path), "XDG_DATA_HOME": "/data", "A": 'it\'s "$HOME"'}
+            asked = {
+                "HOME": str(tmp_path),
+                "XDG_DATA_HOME": "/data",
+                "POOLSIDE_LOG": "debug",
+                "A": 'it\'s "$HOME"',
+            }
             config = PoolHarnessConfig(version=version, release_base=releases.base, env=asked)
             rolled, _ = await _run(scenario({"text": "ok"}), PoolHarness(config))
     finally:
         remove(version)
-    home, config_home, state, data, plain = rolled.out.strip().split("|")
-    assert (home, data, plain) == (str(tmp_path), "/data", 'it\'s "$HOME"')
+    home, config_home, state, data, log, plain = rolled.out.strip().split("|")
+    assert (home, data, log, plain) == (str(tmp_path), "/data", "debug", 'it\'s "$HOME"')
     assert config_home.endswith("/.vf-pool/config")
     assert state.endswith("/.vf-pool/state")
 
