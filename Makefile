@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # The suite waits more than it works: three at a time, also on two cores.
 SUITE := -n 3 --dist worksteal
+# It starts our programs hundreds of times: none compiles them anew, also where Python was told to write no bytecode.
+COMPILED := $(BIN)/python -m compileall -q core tui tests/doubles
 
 .PHONY: demo test suite lint bench screenshots venv clean
 
@@ -12,10 +14,12 @@ demo: $(READY)
 	$(BIN)/vf-tui demo
 
 test: $(READY)
+	@$(COMPILED)
 	$(BIN)/pytest $(SUITE)
 
 # As CI does: what fails beside others gets a second chance alone, and is told as flaky.
 suite: $(READY)
+	@$(COMPILED)
 	$(BIN)/python .ci/suite.py $(SUITE)
 
 lint: $(READY)
