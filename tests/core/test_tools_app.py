@@ -28,6 +28,20 @@ class Seen(State):
     right: int = 0
 
 
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("it cannot be told")
+
+
+ODD: dict[str, BaseException] = {
+    "SystemExit": SystemExit(3),
+    "KeyboardInterrupt": KeyboardInterrupt(),
+    "CancelledError": asyncio.CancelledError(),
+    "StopIteration": StopIteration(),
+    "Mute": Mute(),
+}
+
+
 class Tools(Toolset[ToolsetConfig, Seen]):
     """Tools of every kind."""
 
@@ -63,6 +77,21 @@ class Tools(Toolset[ToolsetConfig, Seen]):
         """Raises, having changed something."""
         self.state.left = 99
         raise ValueError("it fell")
+
+    @tool
+    def odd(self, how: str) -> str:
+        """Ends as tools do not mean to end."""
+        raise ODD[how]
+
+    @tool
+    def undecodable(self) -> str:
+        """As a file's name may be."""
+        return "name-\udcff"
+
+    @tool
+    async def odd_too(self, how: str) -> str:
+        """The same on the loop."""
+        raise ODD[how]
 
     @tool
     def noisy(self) -> str:
@@ -177,6 +206,18 @@ async def test_a_failure_is_told_to_the_model_and_changes_nothing() -> None:
         assert "'NoState' object has no" in answer.replace('"', "'")
 
 
+async def test_however_a_tool_ends_its_call_is_answered_and_the_server_goes_on() -> None:
+    """`sys.exit`, `next` of what is empty, something awaited that was cancelled: none ends or holds up the server."""
+    async with serving(Tools(), Memory()) as client:
+        for name in ("odd", "odd_too"):
+            for how in ODD:
+                answer = await asyncio.wait_for(call_tool(client, URL, name, {"how": how}, of("one")), 30)
+                assert answer.startswith(f"Error executing tool {name}: ")
+                assert how in answer
+        assert await call_tool(client, URL, "undecodable", {}, of("one")) == "name-?"
+        assert len(await call_tool(client, URL, "remember", {"word": "x"}, of("two"))) == 1
+
+
 async def test_noise_and_a_long_answer_do_no_harm(capsys: pytest.CaptureFixture[str]) -> None:
     """M07."""
     async with serving(Tools(), Memory()) as client:
@@ -189,8 +230,17 @@ async def test_tools_are_described_by_their_docstrings_and_annotations() -> None
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
         headers = {**AUTH, "accept": "application/json, text/event-stream"}
         told = (await client.post(URL, json=message, headers=headers)).json()["result"]["tools"]
-    assert [one["name"] for one in told] == ["crash", "left", "noisy", "remember", "right"]
-    remember = told[3]
+    assert [one["name"] for one in told] == [
+        "crash",
+        "left",
+        "noisy",
+        "odd",
+        "odd_too",
+        "remember",
+        "right",
+        "undecodable",
+    ]
+    remember = told[5]
     assert remember["description"] == "Remember a word."
     assert remember["inputSchema"]["properties"] == {"word": {"title": "Word", "type": "string"}}
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from vf_core.tasks.toolset import NoState, Toolset, call_state, tool_names, toolset_state
 from vf_core.tools.channel import SECRET_HEADER, Caller, Channel, ChannelError, caller
+from vf_core.tools.spec import told
 
 log = logging.getLogger(__name__)
 
@@ -113,14 +114,22 @@ class Call:
         @functools.wraps(self._fn)
         async def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                return await self._with_state(*args, **kwargs)
+                result = await self._with_state(*args, **kwargs)
+                return _sound(result) if isinstance(result, str) else result
             except (ToolError, MCPError):
                 raise
             except ChannelError as e:
                 raise ToolError(str(e)) from e
-            except Exception as e:
+            except asyncio.CancelledError as e:
+                # One that the tool was not asked for: something that it waited for was cancelled.
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
+                raise ToolError(_sound(told(e))) from e
+            # `sys.exit` in a tool ends its call: others may use this server.
+            except (Exception, SystemExit, KeyboardInterrupt) as e:
                 log.exception("tool %s failed", self._fn.__name__)
-                raise ToolError(f"{type(e).__name__}: {e}") from e
+                raise ToolError(_sound(told(e))) from e
 
         call.__signature__ = inspect.signature(self._fn, eval_str=True)  # type: ignore[attr-defined]
         return call
@@ -143,6 +152,19 @@ class Call:
     async def _run(self, *args: Any, **kwargs: Any) -> Any:
         if inspect.iscoroutinefunction(self._fn):
             return await self._fn(*args, **kwargs)
-        run = functools.partial(copy_context().run, self._fn, *args, **kwargs)
+        run = functools.partial(copy_context().run, _plain, self._fn, *args, **kwargs)
         result = await asyncio.get_running_loop().run_in_executor(_threads(), run)
         return await result if inspect.isawaitable(result) else result
+
+
+def _plain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`fn` in a thread. No future takes a `StopIteration`: its call would wait for ever."""
+    try:
+        return fn(*args, **kwargs)
+    except StopIteration as e:
+        raise RuntimeError(f"StopIteration: {e}" if e.args else "StopIteration") from e
+
+
+def _sound(text: str) -> str:
+    """`text` as UTF-8 can hold it: file names, for one, may hold what it cannot."""
+    return text.encode("utf-8", "replace").decode()

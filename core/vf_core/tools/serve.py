@@ -11,7 +11,10 @@ import inspect
 import json
 import logging
 import os
+import stat
 import sys
+import threading
+import time
 import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,11 +25,15 @@ if TYPE_CHECKING:
     from vf_core.tools.spec import ServeSpec
 
 _CLOSE_SECONDS = 1
+LOG_LIMIT = 32 * 1024 * 1024
+"""Bytes of what is printed that are kept: more, and it begins anew."""
+_LOG_LOOK_SECONDS = 1.0
+_ERROR_LIMIT = 2_000
 
 
 def main() -> None:
     """See the module."""
-    from vf_core.tools.spec import ServeSpec
+    from vf_core.tools.spec import ServeSpec, told
 
     file = sys.argv[1]
     with open(file, "rb") as f:
@@ -36,17 +43,28 @@ def main() -> None:
     # Others' code may change the directory.
     spec = replace(spec, ready=os.path.abspath(spec.ready))
     sys.path += [entry for entry in spec.path if entry not in sys.path]
+    threading.Thread(target=_bound_log, daemon=True).start()
     code = 0
     try:
         asyncio.run(_serve(spec))
     except BaseException as e:
         traceback.print_exc()
-        _say(spec, {"error": f"{type(e).__name__}: {e}"})
+        _say(spec, {"error": told(e)[:_ERROR_LIMIT]})
         code = 1
     # A tool that hangs in its thread does not keep the server alive.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _bound_log() -> None:
+    """Keep a server that prints without end from filling the disk."""
+    while True:
+        time.sleep(_LOG_LOOK_SECONDS)
+        with contextlib.suppress(OSError):
+            found = os.fstat(1)
+            if stat.S_ISREG(found.st_mode) and found.st_size > LOG_LIMIT:
+                os.ftruncate(1, 0)
 
 
 async def _serve(spec: ServeSpec) -> None:

@@ -92,3 +92,12 @@ def _open(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return _open(value.model_dump())
     return to_jsonable_python(value)
+
+
+def told(error: BaseException) -> str:
+    """An error of others' code in a line, whatever its own text does."""
+    kind = type(error).__name__
+    try:
+        return f"{kind}: {error}"
+    except Exception:
+        return kind
