@@ -182,6 +182,59 @@ async def test_t11_one_that_swallows_its_cancellation_ends_with_the_stop(odd: Pa
     assert kit.state.unconfirmed == set()
 
 
+CHANGING = """
+from vf_core.harnesses.base import Harness, HarnessConfig
+from vf_core.judges import Judge, JudgeConfig
+from vf_core.runtimes.base import ProgramResult
+from vf_core.tasks import Task, TaskData, Taskset, TasksetConfig
+class Config(HarnessConfig):
+    seen: list[str] = []
+class Changing(Harness[Config]):
+    async def setup(self, runtime):
+        self.mine = runtime.name
+    async def launch(self, ctx, trace, runtime, endpoint, secret, mcp_urls, on_output):
+        self.config.seen.append(trace.id)
+        self.config.env["LEAK"] = trace.id
+        ctx.sampling.model_extra["leak"] = trace.id
+        trace.info["harness"] = [self.mine == runtime.name, *self.config.seen, *self.config.env]
+        return ProgramResult(0, "", "")
+class ScoreConfig(JudgeConfig):
+    seen: list[str] = []
+class ChangingJudge(Judge[float, ScoreConfig]):
+    def validate(self):
+        self.config.headers["x-leak"] = "made"
+    async def score(self, trace):
+        self.config.seen.append(trace.id)
+        return 1 / len(self.config.seen)
+class LoadConfig(TasksetConfig):
+    seen: list[int] = []
+class ChangingTasks(Taskset[Task, LoadConfig]):
+    def load(self):
+        for i in range(32):
+            self.config.seen.append(i)
+            yield Task(TaskData(idx=i, prompt="x"), self.config.task)
+__all__ = ["Changing", "ChangingJudge", "ChangingTasks"]
+"""
+
+
+async def test_x11_what_plugins_change_on_their_configs_stays_with_them(tmp_path: Path) -> None:
+    """X11: 32 rollouts of a harness, a judge and a taskset that write on whatever they are given."""
+    with plugins(tmp_path, changing=CHANGING):
+        judges = {"judges": [{"id": "changing", "model": "none"}]}
+        settings = script_config(
+            tmp_path,
+            [],
+            env__taskset={"id": "changing", "task": judges},
+            env__agent__harness={"id": "changing"},
+        )
+        before = settings.to_toml()
+        kit, code = await run_whole(settings)
+    assert (code, {r.reward for r in kit.state.rollouts.values()}) == (0, {1.0})
+    records = kit.records()
+    assert [r["info"]["harness"] for r in records] == [[True, r["id"], "LEAK"] for r in records]
+    assert settings.to_toml() == kit.run_dir.config.read_text() == before
+
+
 # -- the parts ---------------------------------------------------------------------------------------------------
 
 

@@ -63,7 +63,7 @@ def require_keys(config: EvalConfig) -> None:
 def _make(config: JudgeConfig, key: str, tasks: Sequence[Task[Any, Any, Any]]) -> Judge[Any, Any]:
     cls = load_class("judge", config.id)
     try:
-        judge: Judge[Any, Any] = cls(config)
+        judge: Judge[Any, Any] = cls(config.model_copy(deep=True))
         judge.validate()
         for task in tasks:
             judge.validate_task(task.data)

@@ -44,10 +44,13 @@ def make_plan(config: EvalConfig, *, keys: bool = True) -> Plan:
     Raises `ConfigError` or `PluginError` for what can't run; an error inside a taskset says which.
     """
     env = config.env
-    harness: Harness[Any] = load_class("harness", env.agent.harness.id)(env.agent.harness)
+    # Each plugin has a config of its own: what it changes there must not reach the run's, which is saved.
+    harness: Harness[Any] = load_class("harness", env.agent.harness.id)(
+        env.agent.harness.model_copy(deep=True)
+    )
     harness.validate()
     check_runtime(config)
-    taskset = load_class("taskset", env.taskset.id)(env.taskset)
+    taskset = load_class("taskset", env.taskset.id)(env.taskset.model_copy(deep=True))
     try:
         tasks = list(taskset.select(config.num_tasks, config.shuffle, config.seed))
     except VfError:

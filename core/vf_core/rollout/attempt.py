@@ -34,6 +34,7 @@ from vf_core.rollout.tools import AttemptTools
 from vf_core.runtimes.base import ProgramResult, Runtime
 from vf_core.runtimes.lifecycle import State, Transition
 from vf_core.tasks.base import state_type
+from vf_core.tasks.calls import own_copy
 from vf_core.tasks.judging import judged, judging
 from vf_core.tasks.scoring import invoke, score
 from vf_core.trace.record import Trace, new_trace
@@ -71,6 +72,7 @@ class Attempt:
             harness=context.harness.config,
             run=context.run,
         )
+        self.harness = own_copy(context.harness)
         self.trace.state = state_type(type(spec.task))()
         self.runtime: Runtime = make_sandbox(spec, number, context, self._observe)
         self.tools = AttemptTools(spec, number, context, self.runtime)
@@ -177,7 +179,7 @@ class Attempt:
     # ------------------------------------------------------------------ phases
 
     async def _phases(self) -> None:
-        context, runtime = self.context, self.runtime
+        runtime = self.runtime
         # A copy of its own: what hooks change on it stays in this attempt.
         task = self.trace.own_task(self.spec.task)
         timing = self.trace.timing
@@ -189,7 +191,7 @@ class Attempt:
                 await invoke(task.setup, available)
             # Steps of the setup that may take long by themselves are told by their names.
             self._enter("install")
-            await harness_calls.set_up(context.harness, runtime)
+            await harness_calls.set_up(self.harness, runtime)
             session = self._open_session()
             if self.tools.wanted:
                 self._enter("tools")
@@ -208,7 +210,7 @@ class Attempt:
             await invoke(task.finalize, available)
         try:
             async with self._phase("scoring", timing.scoring, self._seconds("scoring"), TaskError):
-                await score(self.spec.task, context.harness, self.trace, runtime, self.spec.panel)
+                await score(self.spec.task, self.harness, self.trace, runtime, self.spec.panel)
         except BaseException:
             if judged(self.trace):  # what judges used is paid for, verdict or not
                 self._scored()
@@ -270,8 +272,7 @@ class Attempt:
         return session
 
     async def _run_program(self, session: Session, mcp_urls: Mapping[str, str]) -> None:
-        context = self.context
-        harness = context.harness
+        context, harness = self.context, self.harness
         live_since = self.trace.timing.boot.end or time.time()
         seconds = program_seconds(self._seconds("rollout"), self.runtime.config.lifetime, live_since)
         self._emit(ev.ProgramStarted, program=harness.config.id)
@@ -281,7 +282,9 @@ class Attempt:
             async with asyncio.timeout(seconds) as limit:
                 result = await harness_calls.launch(
                     harness,
-                    ModelContext(model=context.config.model, sampling=context.config.sampling),
+                    ModelContext(
+                        model=context.config.model, sampling=context.config.sampling.model_copy(deep=True)
+                    ),
                     self.trace,
                     self.runtime,
                     endpoint(self.runtime, context),
@@ -320,7 +323,7 @@ class Attempt:
             raise session.error
         if meaning.kind == "failed":
             detail = (result.stderr or result.stdout).strip()[-_OUTPUT_TAIL:] or "it printed nothing"
-            text = f"harness {self.context.harness.config.id!r}: {meaning.text}: {detail}"
+            text = f"harness {self.harness.config.id!r}: {meaning.text}: {detail}"
             if cut is not None:
                 raise TunnelError(f"{cut.message}; {text}", hint=cut.hint)
             raise HarnessError(text)
@@ -330,7 +333,7 @@ class Attempt:
 
     async def _meaning(self, code: int, started: float) -> ExitMeaning:
         try:
-            return await harness_calls.exit_meaning(self.context.harness, code)
+            return await harness_calls.exit_meaning(self.harness, code)
         except HarnessError:
             self._exited(code, ExitMeaning("failed", describe_exit(code)), time.monotonic() - started)
             raise

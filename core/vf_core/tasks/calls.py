@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import inspect
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from vf_core.errors import SandboxError
 from vf_core.tasks.carrying import Sink, carried_sinks
 from vf_core.tasks.decorators import arguments
 from vf_core.tasks.plugin_loops import on_plugin_loop, tamed, tell
+
+PluginT = TypeVar("PluginT")
 
 
 async def invoke(
@@ -58,6 +61,14 @@ async def _elsewhere(
     if not inspect.isawaitable(result):
         return result
     return await on_plugin_loop(_wait_for(result), key, what, alone=alone)
+
+
+def own_copy(plugin: PluginT) -> PluginT:
+    """A harness or judge for one rollout: what it changes on itself or its config stays there. What it holds (a
+    client, a list) is shared."""
+    own: Any = copy.copy(plugin)
+    own.config = own.config.model_copy(deep=True)
+    return own  # type: ignore[no-any-return]
 
 
 def _is_ours(fn: Callable[..., Any]) -> bool:
@@ -146,4 +157,4 @@ class Elsewhere:
         setattr(self._vf_target, name, value)
 
 
-__all__ = ["Elsewhere", "Sink", "call", "in_thread", "invoke"]
+__all__ = ["Elsewhere", "Sink", "call", "in_thread", "invoke", "own_copy"]

@@ -7,14 +7,13 @@ others gave is kept in `info["vf_tui"]["partial_rewards"]`.
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from vf_core.errors import HarnessError, JudgeError, RolloutError, SandboxError, TaskError
 from vf_core.tasks.base import Task
-from vf_core.tasks.calls import invoke
+from vf_core.tasks.calls import invoke, own_copy
 from vf_core.tasks.decorators import Hook, hooks
 from vf_core.tasks.judging import Panel, judging
 from vf_core.trace.record import Trace, finite
@@ -83,7 +82,7 @@ class _Asked(Hook):
 
 def _judges(panel: Panel | None) -> Found:
     """The judges of a run, a copy of each for this rollout."""
-    own = [copy.copy(judge) for judge in panel.judges] if panel is not None else []
+    own = [own_copy(judge) for judge in panel.judges] if panel is not None else []
     return [
         (
             _Asked("reward", j.reward_name, type(j).__name__, j.config.weight, j.score, j.scale),
