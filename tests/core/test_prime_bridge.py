@@ -158,6 +158,7 @@ def test_a_value_that_is_missing_is_told(given: list[str]) -> None:
         ("missing.toml", None),
         ("v0.toml", '[[eval]]\nenv_id = "gsm8k"\n'),
         ("older.toml", '[taskset]\nid = "demo"\n'),
+        ("no-table.toml", '[env]\ntaskset = "demo"\n'),
         ("several.toml", '[[env]]\n[env.taskset]\nid = "demo"\n'),
         ("broken.toml", "[env.taskset\n"),
         ("plain.txt", V1),
