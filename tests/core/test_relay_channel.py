@@ -99,6 +99,7 @@ async def test_i04_i13_only_its_own_secret_opens_a_channel_and_only_while_the_ro
             for path, method in (
                 (channel.STATE_PATH, "GET"),
                 (channel.STATE_PATH, "PUT"),
+                (channel.STATE_PATH, "PATCH"),
                 (channel.TASK_PATH, "GET"),
             ):
                 assert (await ask(r, secret, path, method)).status == 401
@@ -124,3 +125,16 @@ async def test_two_at_once_leave_one_whole_state() -> None:
         )
         assert {reply.status for reply in replies} == {204}
         assert session.trace.state.n == session.trace.state.best
+
+
+async def test_what_two_servers_change_at_once_is_all_kept() -> None:
+    """Each read the state before either wrote: fields that one left alone are the other's."""
+    async with rig() as r:
+        session = counted(r)
+        path, secret = session.channel
+        for body in (b'{"n": 5}', b'{"best": 2.5}'):
+            assert (await ask(r, secret, path, "PATCH", body)).status == 204
+        assert session.trace.state == Count(n=5, best=2.5)
+        for wrong in (b"[]", b'{"n": "many"}', b"{"):
+            assert (await ask(r, secret, path, "PATCH", wrong)).status == 422
+        assert session.trace.state == Count(n=5, best=2.5)

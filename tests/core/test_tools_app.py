@@ -121,7 +121,8 @@ class Memory(Channel):
             raise ChannelError("the rollout is over")
         if body is not None:
             self.writes += 1
-            self.states[secret] = json.loads(body)
+            assert method == "PATCH"
+            self.states[secret] |= json.loads(body)
         await asyncio.sleep(0)
         return json.dumps(self.states[secret]).encode()
 

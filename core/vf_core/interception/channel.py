@@ -17,12 +17,13 @@ TASK_PATH = "/rollout/task"
 STATE_LIMIT = 8 * 1024 * 1024
 """Bytes of a state, as JSON."""
 
-_METHODS = {STATE_PATH: (b"GET", b"PUT"), TASK_PATH: (b"GET",)}
+_METHODS = {STATE_PATH: (b"GET", b"PUT", b"PATCH"), TASK_PATH: (b"GET",)}
 _JSON: Headers = ((b"content-type", b"application/json"),)
 
 
 class Channel:
-    """One rollout's channel. A state is replaced whole: of two writers at once, the last one's stands."""
+    """One rollout's channel. PUT replaces the state whole, PATCH the fields that it names: of two writers at once, in
+    whatever servers, the last one's stands for each field."""
 
     def __init__(self, session: Session, task: Any) -> None:
         self._session = session
@@ -45,11 +46,15 @@ class Channel:
         if request.path == TASK_PATH:
             responder.respond(200, _JSON, self._told_task())
         elif request.method == b"GET":
-            state = self._session.trace.state
-            responder.respond(200, _JSON, type(state).__pydantic_serializer__.to_json(state))
+            responder.respond(200, _JSON, self._told_state())
         else:
-            self._replace(request.body)
+            self._replace(request.body, merged=request.method == b"PATCH")
             responder.respond(204, (), b"")
+
+    def _told_state(self) -> bytes:
+        state = self._session.trace.state
+        told: bytes = type(state).__pydantic_serializer__.to_json(state)
+        return told
 
     def _told_task(self) -> bytes:
         task = self._task if self._task is not None else self._session.trace.task.data
@@ -58,10 +63,14 @@ class Channel:
             {"cls": f"{cls.__module__}:{cls.__qualname__}", "task": task.model_dump(mode="json")}
         ).encode()
 
-    def _replace(self, body: bytes) -> None:
+    def _replace(self, body: bytes, *, merged: bool) -> None:
         trace = self._session.trace
         kind = type(trace.state)
         try:
+            if merged and isinstance(changed := json.loads(body), dict):
+                body = json.dumps({**json.loads(self._told_state()), **changed}).encode()
+                if len(body) > STATE_LIMIT:
+                    raise Refusal(413, f"the state is larger than {STATE_LIMIT >> 20} MiB")
             trace.state = kind.model_validate_json(body)
         except (ValidationError, ValueError) as e:
             raise Refusal(422, f"not a {kind.__name__}: {_short(e)}") from None

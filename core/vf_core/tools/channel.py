@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-from weakref import WeakValueDictionary
 
 from vf_core.tools.spec import find
 from vf_core.trace.task import State, WireTaskData
@@ -43,7 +41,6 @@ class Channel:
 
     def __init__(self, *, first_delay: float = 0.5, longest: float = 30.0) -> None:
         self.clients: dict[bool, httpx.AsyncClient] = {}
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._wait = first_delay, longest
 
     async def aclose(self) -> None:
@@ -56,21 +53,13 @@ class Channel:
         return cls.model_validate_json(await self._ask("GET", whose.url, whose.secret))
 
     async def push(self, whose: Caller, state: State, before: dict[str, Any]) -> None:
-        """Write the fields of `state` that have changed since it was `before`; the others stay as they are now.
-
-        Calls of one rollout do this one after another, so that what they change in different fields is all kept.
-        """
+        """Write the fields of `state` that have changed since it was `before`; the others stay as they are now."""
         after = state.model_dump(mode="json")
         changed = {
             name: value for name, value in after.items() if name not in before or before[name] != value
         }
-        if not changed:
-            return
-        lock = self._locks.setdefault(whose.secret, asyncio.Lock())
-        async with lock:
-            latest = json.loads(await self._ask("GET", whose.url, whose.secret))
-            body = json.dumps({**latest, **changed}).encode()
-            await self._ask("PUT", whose.url, whose.secret, body)
+        if changed:
+            await self._ask("PATCH", whose.url, whose.secret, json.dumps(changed).encode())
 
     async def task(self, whose: Caller) -> Any:
         """The rollout's row, of its own class where that can be imported."""
