@@ -313,3 +313,24 @@ def test_a_system_prompt_that_is_moved_is_told_before_the_run(tmp_path: Path) ->
         env = {"taskset": taskset, "agent": {"harness": {"id": harness}}}
         warnings = make_plan(EvalConfig.from_dict({"model": "m", "env": env})).warnings
         assert [warning.partition(": ")[2] for warning in warnings] == told
+
+
+@pytest.mark.parametrize(
+    ("harness", "row", "says"),
+    [
+        ("pool", {"messages": [{"role": "assistant", "content": "a"}]}, "takes system and user only"),
+        ("pool", {"messages": [{"role": "user", "content": ""}]}, "its prompt is empty"),
+        ("vf_test_harness", {"prompt": "a", "system_prompt": "s"}, "can't send one in the system role"),
+    ],
+)
+def test_what_a_harness_cannot_be_given_is_refused_at_load(
+    harness: str, row: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    """H02, H10: by the task's name, before anything is started."""
+    (tmp_path / "t.jsonl").write_text(json.dumps({"name": "odd", "answer": "x", **row}))
+    env = {
+        "taskset": {"id": "jsonl", "path": str(tmp_path / "t.jsonl")},
+        "agent": {"harness": {"id": harness}},
+    }
+    with pytest.raises(ConfigError, match=f"task 'odd': .*{says}"):
+        make_plan(EvalConfig.from_dict({"model": "m", "env": env}))
