@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from doubles.engine_kit import Kit, engine_kit, script_config
+from doubles.engine_kit import DEADLINE, Kit, engine_kit, script_config
 from vf_core.errors import SandboxError
 from vf_core.events import types as ev
 from vf_core.events.state import ENDED
@@ -28,8 +28,12 @@ async def ask(kit: Kit, name: str, *targets: str, **args: object) -> tuple[bool,
 
 async def test_stop_waits_for_nothing_and_its_proof_comes_by_itself(tmp_path: Path) -> None:
     async with engine_kit(script_config(tmp_path, [LONG, LONG])) as (kit, _):
-        await kit.running("0000-0")
+        kit.engine.watch(frozenset({"0000-0"}))
         await kit.running("0001-0")
+        # That its program is started is told before it runs: only what it prints says that it has an end of its own.
+        async with asyncio.timeout(DEADLINE):
+            while not kit.rollout("0000-0").output:
+                await asyncio.sleep(0.02)
         assert await ask(kit, "stop", "0000-0") == (True, ("0000-0",))
         rollout = kit.rollout("0000-0")
         assert (rollout.status, rollout.stop_condition) == ("stopped", "user_stopped")
