@@ -181,6 +181,8 @@ def test_its_exit_code_is_ours(
     monkeypatch.setattr(sys, "argv", ["x", "gsm8k", "-n", "3"])
     assert main() == 7
     assert json.loads(capfd.readouterr().out) == ["gsm8k", "-n", "3"]
+    verifiers.write_text("import os\nos.kill(os.getpid(), 9)\n")
+    assert main(["gsm8k"]) == 137
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
