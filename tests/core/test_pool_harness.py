@@ -303,11 +303,12 @@ def test_it_is_a_plugin() -> None:
 
 def test_a_system_prompt_that_is_moved_is_told_before_the_run(tmp_path: Path) -> None:
     """H10."""
-    rows = [{"prompt": "a", "answer": "x"}, {"prompt": "b", "answer": "x", "system_prompt": "s"}]
-    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    parts = [{"role": "system", "content": "s"}, {"role": "user", "content": "c"}]
+    rows = [{"prompt": "a"}, {"prompt": "b", "system_prompt": "s"}, {"messages": parts}]
+    (tmp_path / "t.jsonl").write_text("\n".join(json.dumps({"answer": "x", **row}) for row in rows))
     taskset = {"id": "jsonl", "path": str(tmp_path / "t.jsonl")}
     for harness, told in (
-        ("pool", ["the system prompts of 1 of 2 tasks are part of the user's prompt"]),
+        ("pool", ["the system prompts of 2 of 3 tasks are part of the user's prompt"]),
         ("bash", []),
     ):
         env = {"taskset": taskset, "agent": {"harness": {"id": harness}}}
