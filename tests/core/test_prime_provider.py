@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -212,9 +213,10 @@ async def test_a_proxy_is_honoured(double, monkeypatch):
 
 async def test_many_are_stopped_together(double):
     """More at once than the SDK has connections."""
-    boxes = [runtime(f"many-{n}") for n in range(120)]
+    patient = replace(kit.QUICK, call=60.0, create=60.0, boot=60.0, build=60.0)
+    boxes = [runtime(f"many-{n}", pace=patient) for n in range(60)]
     await asyncio.gather(*(box.start() for box in boxes))
-    assert len(double.live()) == 120
+    assert len(double.live()) == 60
     running = [asyncio.ensure_future(box.run(["sleep", "600"])) for box in boxes[:20]]
     await asyncio.gather(*(box.stop_confirmed() for box in boxes))
     assert {box.state for box in boxes} == {State.GONE}

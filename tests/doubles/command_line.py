@@ -57,7 +57,7 @@ class Home:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
-            timeout=DEADLINE,
+            timeout=2 * DEADLINE,
             check=False,
         )
 

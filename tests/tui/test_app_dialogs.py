@@ -104,6 +104,7 @@ async def test_a_changed_set_is_asked_again() -> None:
         dialog = await w.dialog()
         assert isinstance(dialog, ConfirmScreen)
         # It ends after the user decided, and before the key is handled.
+        w.hands.hold()
         end(w.engine, ids[0])
         await w.settle()
         await w.pilot.press("y")

@@ -70,6 +70,7 @@ async def test_every_screen_and_tab_shows_hostile_text_as_text(size: tuple[int, 
         for key in ("tab", "z", "z", "tab", "e", "o", "b", "space", "shift+down", "escape", "escape"):
             await w.press(key)
         run_screen(w).rollout_list.move_to(HOSTILE)
+        run_screen(w).key_pressed()
         await w.press("enter")
         assert focus_screen(w).rollout_id == HOSTILE
         for _ in NAMES:
@@ -149,6 +150,7 @@ async def test_the_focus_screen_stays_with_its_rollout_through_a_restart() -> No
     async with watching() as w:
         r = next(r for r in w.engine.state.rollouts.values() if r.status == "active")
         run_screen(w).rollout_list.move_to(r.id)
+        run_screen(w).key_pressed()
         await w.press("enter", "r")
         await w.dialog()
         await w.press("y")
@@ -190,6 +192,7 @@ async def test_the_transcript_and_the_trace_grow_with_the_rollout() -> None:
     async with watching() as w:
         r = next(r for r in w.engine.state.rollouts.values() if r.status == "active")
         run_screen(w).rollout_list.move_to(r.id)
+        run_screen(w).key_pressed()
         await w.press("i")
         assert focus_screen(w).tab == "trace"
         await shows(w, "nodes:")
@@ -213,6 +216,7 @@ async def test_output_follows_the_log_files(tmp_path: Path) -> None:
         log.parent.mkdir(parents=True)
         log.write_text("first line [/x]\n\x1b[31mred\x1b[0m \x1b[2Jcleared\n")
         run_screen(w).rollout_list.move_to(r.id)
+        run_screen(w).key_pressed()
         await w.press("l")
         await shows(w, "first line [/x]")
         await shows(w, "red cleared")

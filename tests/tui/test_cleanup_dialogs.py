@@ -113,6 +113,7 @@ async def test_a_change_right_before_the_answer_counts() -> None:
     async with on_inventory(source) as w:
         dialog = await open_on_all(w)
         await w.press("2")
+        w.hands.hold()
         screen_of(w).view.take([item(0)], (), 0.0)
         await w.pilot.press("y")
         await w.pilot.pause(0.2)
