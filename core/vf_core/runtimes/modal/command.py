@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 START = (
     120.0  # seconds for a command to be started; Modal's own tries may take longer when its router is down
 )
-DRAIN_QUIET = 0.5  # seconds without output after which no more is expected of a command that ended
-DRAIN = 5.0
+DRAIN_QUIET = 2.0  # seconds without output after which no more is expected of a command that ended
+DRAIN = 10.0
 # What the SDK takes in all arguments together is 65,536 characters; more goes by file.
 ARGV_LIMIT = 60_000
 
