@@ -271,6 +271,7 @@ def run_config(tmp_path: Path, **taskset: Any) -> EvalConfig:
         ({"lookup": {"url": "http://u:pw@x/mcp"}}, "must not hold a password"),
         ({"lookup": {"url": "http://x/mcp", "colocated": True}}, "a server with a url runs already"),
         ({"lookup": {"headers": {"X-Key": "1"}}}, "headers are for a server with a url"),
+        ({"lookup": {"url": "https://x.example/mcp", "headers": {"Host": "x"}}}, "set by the client itself"),
         (
             {"lookup": {"colocated": True, "runtime": {"type": "docker"}}},
             "colocated is the rollout's own sandbox",

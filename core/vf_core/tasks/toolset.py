@@ -35,11 +35,14 @@ from vf_core.trace.task import State, StateT
 
 PREFIX = re.compile(r"[A-Za-z0-9_-]{0,48}")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FRAMING = frozenset(("host", "content-length", "transfer-encoding", "connection"))
 
 
 def _header_name(name: str) -> str:
     if not _HEADER.fullmatch(name):
         raise ValueError("not a header's name")
+    if name.lower() in _FRAMING:
+        raise ValueError("this header is set by the client itself")
     return name
 
 
