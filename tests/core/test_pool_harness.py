@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from vf_core.errors import ConfigError
 from vf_core.eval_config import EvalConfig
 from vf_core.harnesses.pool import PoolHarness, PoolHarnessConfig
 from vf_core.plugins import config_class, load_class
-from vf_core.runtimes.base import Runtime
+from vf_core.runtimes.base import ProgramResult, Runtime
+from vf_core.runtimes.subprocess import SubprocessConfig, SubprocessRuntime
 from vf_core.scripted.scenario import Scenario
 from vf_core.scripted.server import ScriptedServer
 from vf_core.tasks import Task, TaskData
@@ -89,6 +90,16 @@ def _text(rolled: Rolled) -> str:
 # ---------------------------------------------------------------------- a run
 
 
+class _Image(SubprocessRuntime):
+    """A local sandbox with variables that an image may have set."""
+
+    async def run_program(
+        self, argv: Sequence[str], env: Mapping[str, str] | None = None, **options: Any
+    ) -> ProgramResult:
+        theirs = dict.fromkeys(("POOLSIDE_API_URL", "POOLSIDE_TOKEN", "XDG_CACHE_HOME"), "/the/images")
+        return await super().run_program(argv, {**theirs, **(env or {})}, **options)
+
+
 @pytest.mark.parametrize("place", ["local", "docker"])
 async def test_a_whole_rollout(
     pool: Any, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -100,7 +111,7 @@ async def test_a_whole_rollout(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (tmp_path / "poolside").mkdir()
     (tmp_path / "poolside" / "settings.yaml").write_text("hooks: {}")
-    box = None
+    box: Runtime = _Image(SubprocessConfig(grace=0.5), name=f"vf-test-{secrets.token_hex(4)}")
     if place == "docker":
         monkeypatch.setenv("DOCKER_HOST", need_engine())
         box = docker_box(new_run(), image=curl_image())

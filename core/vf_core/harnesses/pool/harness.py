@@ -31,12 +31,8 @@ _OURS: Final = ("POOLSIDE_API_KEY", "POOLSIDE_STANDALONE_BASE_URL", "POOLSIDE_ST
 # These would have it work for another service than the run's.
 _FOREIGN: Final = ("POOLSIDE_API_URL", "POOLSIDE_TOKEN")
 _HOMES: Final = {"HOME": "home", "XDG_CONFIG_HOME": "config", "XDG_STATE_HOME": "state"}
-_UNSET: Final = ("XDG_CACHE_HOME", "XDG_DATA_HOME")
-"""What the host or an image may have set. They are under HOME then."""
-# Whatever else of pool's own is set there would change the evaluation.
-_FORGET: Final = r"""for vf_pool_name in $(env | sed -n 's/^\(POOLSIDE_[A-Za-z0-9_]*\)=.*/\1/p'); do
-  case " KEPT " in *" $vf_pool_name "*) ;; *) unset "$vf_pool_name" ;; esac
-done"""
+_UNSET: Final = (*_FOREIGN, "XDG_CACHE_HOME", "XDG_DATA_HOME")
+"""What an image may have set. The last two are under HOME then."""
 _ADDRESS: Final = re.compile(r"(?:https?|file)://[^\s\x00-\x1f\x7f\"\\?#]+")
 
 
@@ -134,10 +130,7 @@ def _isolated(asked: Mapping[str, str]) -> str:
     """A script that runs its arguments with a home in the workspace, but for what was `asked` to be otherwise."""
     homes = {name: f'"$PWD/{_PLACE}/{place}"' for name, place in _HOMES.items() if name not in asked}
     unset = [name for name in _UNSET if name not in asked]
-    kept = [*_OURS, *(name for name in asked if re.fullmatch(r"POOLSIDE_[A-Za-z0-9_]*", name))]
-    lines = [_FORGET.replace("KEPT", " ".join(kept))]
-    if unset:
-        lines.append(f"unset {' '.join(unset)}")
+    lines = [f"unset {' '.join(unset)}"] if unset else []
     if homes:
         lines.append(f"mkdir -p {' '.join(homes.values())} || exit 126")
         lines.append("export " + " ".join(f"{name}={place}" for name, place in homes.items()))
