@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from vf_core.errors import JudgeError, ProviderError
 from vf_core.judges import Judge, JudgeConfig, JudgeResponse
 from vf_core.judges.reference import ReferenceJudge, ReferenceJudgeConfig
 from vf_core.judges.rubric import RubricJudge, RubricJudgeConfig
-from vf_core.tasks import Task, group_reward, reward
+from vf_core.tasks import Task, group_reward, metric, reward
 from vf_core.tasks.judging import Panel, judged
 from vf_core.tasks.scoring import score, score_group
 from vf_core.trace.record import Trace
@@ -357,6 +358,32 @@ async def test_a_plugins_verdict_is_a_number_on_its_scale_or_an_error(gives: obj
     assert [error.type for error in failed.errors] == ["JudgeError"]
     assert told in failed.errors[0].message
     assert failed.score is None
+
+
+async def test_p08_a_judge_that_blocks_holds_up_no_hook_that_is_under_way() -> None:
+    """P08: it blocks until a hook is done that was there before."""
+    under_way, go, done = threading.Event(), threading.Event(), threading.Event()
+
+    class Mine(Task[Row]):
+        @metric
+        async def slow(self) -> float:
+            under_way.set()
+            while not go.is_set():
+                await asyncio.sleep(0.01)
+            done.set()
+            return 1.0
+
+    class Blocking(Judge[float, JudgeConfig]):
+        async def score(self) -> float:
+            go.set()
+            return float(done.wait(60))
+
+    first, second = worked(), worked()
+    hook = asyncio.create_task(score(Mine(first.task.data), None, first))
+    assert await asyncio.to_thread(under_way.wait, 60)
+    await verdict(Blocking(JudgeConfig(id="b", model="m")), second)
+    await hook
+    assert second.rewards["b"] == 1.0
 
 
 async def test_a_judge_used_by_a_tasks_own_reward_has_the_runs_provider_and_its_trace() -> None:

@@ -139,6 +139,7 @@ def test_the_older_layout_and_options(here: Path) -> None:
         ),
         ('name = "a\\nb"', (), "judges[0].name: expected a name"),
         ('api_key_var = "NO_SUCH_KEY"', (), "judges[0].api_key_var: NO_SUCH_KEY is not set"),
+        ('api_key_var = "TWO_LINES"', (), "judges[0].api_key_var: TWO_LINES holds what can't be a key"),
         ('api_key_var = "sk-12345678901"', (), "judges[0].api_key_var: expected the name of an environment"),
         ('base_url = "http://me:secret@h"', (), "judges[0].base_url: an address must not hold a password"),
         ("timeout = 0", (), "judges[0].timeout: must be more than 0"),
@@ -157,8 +158,9 @@ def test_the_older_layout_and_options(here: Path) -> None:
     ],
 )
 def test_p07_a_judge_that_can_not_work_is_refused_by_key(
-    here: Path, text: str, options: tuple[str, ...], told: str
+    here: Path, text: str, options: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TWO_LINES", "key\nof two")
     assert told in refusal(here, BASE + text, *options)
 
 

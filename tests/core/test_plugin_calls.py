@@ -254,6 +254,29 @@ async def test_what_blocks_gets_a_loop_to_itself_afterwards(monkeypatch: pytest.
     await asyncio.gather(*blocked)
 
 
+async def test_what_is_held_up_fails_and_names_what_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that blocks for ever takes nobody with it: those that were under way on its loop, too, come to an end."""
+    monkeypatch.setattr(plugin_loops, "HELD_SECONDS", 0.2)
+    waits, release = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        waits.set()
+        await asyncio.sleep(3600)
+
+    async def block() -> str:
+        release.wait(60)
+        return "late"
+
+    held = asyncio.create_task(on_plugin_loop(wait(), wait.__code__, "@reward slow of T"))
+    assert await asyncio.to_thread(waits.wait, 60)
+    blocked = asyncio.create_task(on_plugin_loop(block(), block.__code__, "@reward bad of T"))
+    with pytest.raises(RuntimeError, match="held up: @reward bad of T blocks the event loop"):
+        await asyncio.wait_for(held, 60)
+    assert not blocked.done()
+    release.set()
+    assert await blocked == "late"
+
+
 async def test_a_sink_is_waited_for_by_others_and_never_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(carrying, "PENDING_LIMIT", 1000)
     got: list[bytes] = []

@@ -2,7 +2,8 @@
 
 Hooks share one loop, so that what an object keeps for its loop (a client, a lock) stays usable from call to call. One
 that blocks its loop (`time.sleep`, a long computation) is found by those that wait behind it: they begin on another
-loop, and what blocked gets a loop to itself from then on. Calls that may take as long as an agent ask for one to
+loop, and what blocked gets a loop to itself from then on. Those that are under way on a loop can't leave it: when it
+stays blocked they fail, and the error names what blocks it. Calls that may take as long as an agent ask for a loop to
 themselves at once. All threads are daemons: hung code can't keep the process alive.
 """
 
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 
 BLOCKED_SECONDS = 1.0
 """A loop that has not begun a call after this long is blocked by another one."""
+HELD_SECONDS = 60.0
+"""A call that is under way fails when another one blocks their loop for longer than this."""
 CANCEL_SECONDS = 1.0
 """How long a cancelled call may take to clean up; later it has lost its sandbox."""
 LOOPS_LIMIT = 512
@@ -94,19 +97,19 @@ class _PluginLoop:
         if self._retired and not self._running:
             self.loop.call_soon(self.loop.stop)
 
-    def busy_with(self) -> Hashable | None:
-        """The key of the call that runs on it at this moment."""
+    def busy_with(self) -> Work | None:
+        """The call that runs on it at this moment."""
         try:
             task = asyncio.current_task(self.loop)
         except RuntimeError:
             return None
-        return getattr(task, "vf_key", None)
+        return getattr(task, "vf_work", None)
 
 
 class _Task(asyncio.Task[Any]):
     """A task that knows what it is a call of."""
 
-    vf_key: Hashable | None = None
+    vf_work: Work | None = None
 
 
 class Loops:
@@ -138,14 +141,21 @@ class Loops:
         with self._lock:
             if self._live >= LOOPS_LIMIT or waited_for.private:
                 return waited_for
-            if waited_for is self._shared:
-                key = waited_for.busy_with()
-                if key is not None:
-                    self._blockers.add(key)
-                self._shared = None
-                waited_for.retire()
+            self._leave(waited_for)
         log.warning("plugin code blocks its event loop; %s gets another one", work.what)
         return self.offer(work)
+
+    def blocked(self, on: _PluginLoop) -> None:
+        """Nothing more is to begin on `on`; what runs there at this moment gets loops to itself from now on."""
+        with self._lock:
+            self._leave(on)
+
+    def _leave(self, on: _PluginLoop) -> None:
+        if on is self._shared:
+            if (work := on.busy_with()) is not None:
+                self._blockers.add(work.key)
+            self._shared = None
+            on.retire()
 
     def _make(self) -> _PluginLoop:
         self._made += 1
@@ -192,7 +202,7 @@ class Work:
         on.fresh = True
         self._on = on
         task = _Task(_tame(coroutine, on), loop=on.loop, context=self._context)
-        task.vf_key = self.key
+        task.vf_work = self
         self._task = task
         task.add_done_callback(self._ended)
         tell(self.home, self.begun, lambda: self.begun.set_result(None))
@@ -206,6 +216,20 @@ class Work:
             tell(self.home, self.done, lambda: self.done.set_exception(raised))
         else:
             tell(self.home, self.done, lambda: self.done.set_result(task.result()))
+
+    async def held_up(self) -> Work | None:
+        """The other call that has had this one's loop to itself for `HELD_SECONDS` from now, if there is one."""
+        on = self._on
+        other = on.busy_with() if on is not None else None
+        if on is None or other is None or other is self:
+            return None
+        moved: asyncio.Future[None] = self.home.create_future()
+        on.loop.call_soon_threadsafe(tell, self.home, moved, lambda: moved.set_result(None))
+        await asyncio.wait({moved, self.done}, timeout=HELD_SECONDS, return_when="FIRST_COMPLETED")
+        if moved.done() or self.done.done():
+            return None
+        _loops.blocked(on)
+        return other
 
     def cancel(self) -> bool:
         """Cancel it wherever it is; whether it was running."""
@@ -242,7 +266,12 @@ async def on_plugin_loop(
             )
             if not work.begun.done():
                 loop = _loops.again(work, loop)
-        await asyncio.wait({work.done})  # awaited itself, it would be cancelled with this task
+        while not work.done.done():
+            # Awaited itself, it would be cancelled with this task.
+            await asyncio.wait({work.done}, timeout=HELD_SECONDS)
+            if not work.done.done() and (other := await work.held_up()) is not None:
+                work.cancel()
+                raise RuntimeError(f"held up: {other.what} blocks the event loop that they share")
         return work.done.result()
     except asyncio.CancelledError:
         if not work.done.done() and work.cancel():
