@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -195,10 +196,14 @@ def test_a_signal_is_passed_on_and_waited_for(place: Path, verifiers: Path, numb
     argv = [sys.executable, "-m", "vf_core.eval_v1_prime", "gsm8k"]
     quiet = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, **quiet) as bridge:  # type: ignore[call-overload]
-        for line in ("up\n", "1\n"):
-            assert bridge.stdout.readline() == line
-            bridge.send_signal(number)
-        assert bridge.wait(60) == 9
+        try:
+            for line in ("up\n", "1\n"):
+                assert bridge.stdout.readline() == line
+                bridge.send_signal(number)
+            assert bridge.wait(60) == 9
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(bridge.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("given", [[], ["gsm8k"], ["--help"], ["missing.toml"]], ids=" ".join)
