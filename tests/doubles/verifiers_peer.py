@@ -60,7 +60,7 @@ def read(line: str) -> dict:
         "harness": trace.agent.harness.id if trace.agent and trace.agent.harness else None,
         "errors": [e.type for e in trace.errors],
         "judged": [JudgeResponse.model_validate(entry).text for entry in trace.info.get("judge", ())],
-        "extra_cost": sum(usage.cost for usage in trace.extra_usage),
+        "extra_cost": sum(usage.cost or 0.0 for usage in trace.extra_usage),
         "generation": trace.timing.generation.duration,
         "transcript": trace.transcript,
         "known": known(trace),

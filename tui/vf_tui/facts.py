@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from vf_core.events.state import RolloutView, RunState, SandboxView, Totals
-from vf_tui.render.status import unscored
+from vf_tui.render.status import errors, unscored
 
 
 def _number(value: float | None) -> float | None:
@@ -81,7 +81,7 @@ def rollout_details(view: RolloutView, state: RunState) -> dict[str, Any]:
             {"server": name, "place": s.place, "shared": s.shared, "tools": list(s.tools), "count": s.count}
             for name, s in view.served.items()
         ],
-        "errors": [{"t": _number(t), "type": kind, "message": text} for t, kind, text in view.errors],
+        "errors": [{"t": _number(t), "type": kind, "message": text} for t, kind, text in errors(view)],
         "attempts": [
             {
                 "attempt": a.number,

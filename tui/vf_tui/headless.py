@@ -83,7 +83,9 @@ class Reporter:
 
     def _record(self, state: RunState, id: str, *, silent: bool = False, last: bool = False) -> None:
         """A rollout's record, once its sandbox's fate is known too (`last`: once nothing more is to come)."""
-        view = state.rollouts[id]
+        view = state.rollouts.get(id)
+        if view is None:  # a sandbox that all rollouts share
+            return
         known = view.sandbox is None or view.sandbox.state in SETTLED
         if view.ended_status and (known or last) and (id, view.attempt) not in self._ended:
             self._ended.add((id, view.attempt))

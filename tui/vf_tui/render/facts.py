@@ -178,8 +178,8 @@ def score_sections(view: RolloutView) -> list[Section]:
         )
     if judges := status.judged(view):
         out.append(Section("judges", [("used", judges)]))
-    if view.errors:
-        out.append(Section("errors", [(timefmt.at(t), f"{kind}: {text}") for t, kind, text in view.errors]))
+    if errors := status.errors(view):
+        out.append(Section("errors", [(timefmt.at(t), f"{kind}: {text}") for t, kind, text in errors]))
     return out
 
 

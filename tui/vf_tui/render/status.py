@@ -223,6 +223,15 @@ def trouble(view: RolloutView, limit: int = 300) -> tuple[str, str]:
     return "", ""
 
 
+def errors(view: RolloutView) -> list[tuple[float, str, str]]:
+    """The current attempt's errors: when, type, message. The one that ended it is told once, though it was a model
+    call's first."""
+    told = list(view.errors)
+    if len(told) > 1 and any(entry[1:] == told[-1][1:] for entry in told[:-1]):
+        told.pop()
+    return told
+
+
 def teardown_words(box: SandboxView | None) -> tuple[str, str]:
     """A sandbox's teardown word and its style; blank when there is none."""
     return ("", "faint") if box is None else (box.state.word, SANDBOX_STYLES[box.state])
