@@ -22,7 +22,8 @@ from vf_core.tools.spec import ServeSpec, reference, secrets_in, told_config
 if TYPE_CHECKING:
     from vf_core.runtimes.base import Runtime
 
-START_SECONDS = 180.0
+# A second of a core each: a hundred that start at once on a small or busy machine take minutes.
+START_SECONDS = 600.0
 _LOOK_SECONDS = 10.0
 _SAID_LIMIT = 10_000
 _LOG_TAIL = 2_000
