@@ -158,3 +158,19 @@ def test_other_tasks_are_refused() -> None:
     entry["task"]["data"]["idx"] = 3
     with pytest.raises(ConfigError, match="rollout 0000-0 was of another task"):
         settle(specs([Alone]), stands([entry]), RunState())
+
+
+def test_fewer_more_and_renamed_tasks_are_refused() -> None:
+    """Also where no trace tells of them."""
+    known = [RolloutView(id=f"{n:04d}-0", attempt=1, name=f"n{n}") for n in range(2)]
+    state = RunState(rollouts={view.id: view for view in known}, total=2, host="here")
+    assert settle(specs([Alone, Alone], 1), Stands(), state).owed == ("0000-0", "0001-0")
+    with pytest.raises(ConfigError, match="no task of rollout 0001-0, and there are 1 rollouts now"):
+        settle(specs([Alone], 1), Stands(), state)
+    with pytest.raises(ConfigError, match="no task of rollout 0001-0"):
+        settle(specs([Alone], 1), stands([record("0001-0", 1, "completed")]), RunState())
+    with pytest.raises(ConfigError, match="the run had 2 rollouts, and there are 3"):
+        settle(specs([Alone] * 3, 1), Stands(), state)
+    known[1].name = "another"
+    with pytest.raises(ConfigError, match="rollout 0001-0 was of another task than 'n1'"):
+        settle(specs([Alone, Alone], 1), Stands(), state)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +104,18 @@ def test_the_run_goes_on_in_lines(done: Kit, capsys: pytest.CaptureFixture[str])
     assert "2 rollouts: 1 kept, 1 owed (1 error)" in err
     state = fold(read_journal(done.run_dir.events))
     assert (state.kept, state.rollouts["0001-0"].attempt, state.over) == (1, 2, True)
+
+
+def test_a_directory_that_is_spoiled_is_refused_in_words(
+    done: Kit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A FIFO is not waited for, and an engine that cannot log says where."""
+    place = done.run_dir
+    shutil.rmtree(place.logs)
+    place.logs.touch()
+    code, _, err = said(capsys, place.path, "--headless")
+    assert (code, f"error: cannot write {place.engine_log}: " in err) == (2, True), err
+    place.traces.unlink()
+    os.mkfifo(place.traces)
+    code, _, err = said(capsys, place.path, "--dry-run")
+    assert (code, f"error: {place.traces} is not a regular file" in err) == (2, True), err

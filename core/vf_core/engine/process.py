@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from vf_core.errors import VfError
+from vf_core.errors import RunDirError, VfError
 
 log = logging.getLogger(__name__)
 
@@ -77,14 +77,15 @@ async def _serve(run_path: Path, payload: dict[str, Any], ready: _Ready) -> int:
     from vf_core.eval_config import EvalConfig
     from vf_core.runs.layout import RunDir
 
-    resume = bool(payload.get("resume"))
     run_dir = RunDir(run_path, run_id=payload.get("run"))
-    if resume:
+    try:
         # Another program's run has no logs of ours yet.
         run_dir.logs.mkdir(mode=0o700, exist_ok=True)
-    _log_to_file(run_dir.engine_log)
+        _log_to_file(run_dir.engine_log)
+    except OSError as e:
+        raise RunDirError(f"cannot write {run_dir.engine_log}: {e.strerror or e}") from e
     config = EvalConfig.from_dict(payload["config"], file=run_dir.config)
-    async with EngineSession.open(config, run_dir, serve=True, resume=resume) as session:
+    async with EngineSession.open(config, run_dir, serve=True, resume=bool(payload.get("resume"))) as session:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, session.engine.interrupt, signal.Signals(number).name)

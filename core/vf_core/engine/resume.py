@@ -6,6 +6,7 @@ All of it blocks on the disk. `look` changes nothing; `take_over` is for the one
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,17 @@ class Left:
         for row in (*self.gone, *self.rest):
             out[row.rollout] = max(out.get(row.rollout, 0), row.attempt)
         return out
+
+
+def check_files(run_dir: RunDir) -> None:
+    """Raise `RunDirError` where one of the run's files is none: a FIFO would be waited for, a device never ends."""
+    for path in (run_dir.config, run_dir.events, run_dir.traces):
+        try:
+            mode = path.stat().st_mode
+        except OSError:
+            continue
+        if not stat.S_ISREG(mode):
+            raise RunDirError(f"{path} is not a regular file", hint="the run can't be taken up with it")
 
 
 def left_by(ledger: Ledger, run: str) -> Left:

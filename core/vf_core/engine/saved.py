@@ -51,6 +51,7 @@ def settle(
     Kept is a rollout whose last attempt came to an end of its own and is scored; a task with group rewards is kept
     or owed as a whole. Raises `ConfigError` when the tasks are others than those that were run.
     """
+    _check_same_number(specs, stands, state)
     found = _placed(specs, stands)
     numbers = dict(asked or {})
     for spec in specs:
@@ -69,7 +70,9 @@ def settle(
             reasons.setdefault(spec.id, "again with their group")
     kept = {spec.id: found[spec.id] for spec in specs if spec.id not in reasons}
     _check_same_tasks(
-        spec for spec in specs if spec.id in kept for stand in [kept[spec.id]] if _other(spec, stand)
+        spec
+        for spec in specs
+        if _other(spec, kept.get(spec.id)) or _renamed(spec, state.rollouts.get(spec.id))
     )
     owed = tuple(spec.id for spec in specs if spec.id not in kept)
     untold = tuple(id for id, stand in kept.items() if not _told(state.rollouts.get(id), stand))
@@ -110,21 +113,43 @@ def _told(view: RolloutView | None, stand: Stand) -> bool:
     return abs(view.reward - stand.reward) <= _SAME * (1 + abs(stand.reward))
 
 
-def _other(spec: RolloutSpec, stand: Stand) -> bool:
+def _other(spec: RolloutSpec, stand: Stand | None) -> bool:
     """Whether the trace is of another task than the one that stands at its place now."""
     data = spec.task.data
+    if stand is None:
+        return False
     if stand.index is not None and stand.index != data.idx:
         return True
     return bool(stand.name and data.name) and stand.name != data.name
+
+
+def _renamed(spec: RolloutSpec, view: RolloutView | None) -> bool:
+    """Whether the journal knows the rollout's task by another name."""
+    name = spec.task.data.name
+    return view is not None and bool(name and view.name) and view.name not in (name, spec.name)
+
+
+def _check_same_number(specs: Sequence[RolloutSpec], stands: Stands, state: RunState) -> None:
+    """Refuse fewer tasks than were run and, where an engine of ours has told how many there were, more."""
+    ids = {spec.id for spec in specs}
+    lost = [id for id in (*state.rollouts, *stands.by_rollout) if id not in ids]
+    if lost or (state.host and len(ids) > state.total):
+        what = f"there is no task of rollout {lost[0]}" if lost else f"the run had {state.total} rollouts"
+        raise _others(f"{what}, and there are {len(ids)} rollouts now")
 
 
 def _check_same_tasks(others: Iterable[RolloutSpec]) -> None:
     changed = list(others)
     if changed:
         first = changed[0]
-        raise ConfigError(
-            f"the tasks are not those of this run any more: rollout {first.id} was of another task than "
-            f"{first.name!r}, and {len(changed)} in all",
-            key="env.taskset",
-            hint="resume with the data that the run was started with, or start a new run",
+        raise _others(
+            f"rollout {first.id} was of another task than {first.name!r}, and {len(changed)} in all"
         )
+
+
+def _others(how: str) -> ConfigError:
+    return ConfigError(
+        f"the tasks are not those of this run any more: {how}",
+        key="env.taskset",
+        hint="resume with the data that the run was started with, or start a new run",
+    )

@@ -61,6 +61,7 @@ def resume_command(how: How, scripted: str | None, cleanup: bool, gone: bool, ar
             else f"a directory and a config, not {len(files)} files"
         )
         raise click.UsageError(f"{what}: vf-tui resume DIR", click.get_current_context())
+    from vf_core.engine.resume import check_files
     from vf_tui.commands.runs import the_run
 
     run = the_run(files[0])
@@ -70,6 +71,7 @@ def resume_command(how: How, scripted: str | None, cleanup: bool, gone: bool, ar
             f"verifiers wrote in {run.dir} less than {RECENT:.0f} s ago: make sure that it does not any more"
         )
     run_dir = _place(run)
+    check_files(run_dir)
     config, prepare, changes = _config(run_dir, Path(files[1]) if files[1:] else None, overrides, scripted)
     if changes:
         return _refuse(changes, how)
