@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from hypothesis import given, settings
@@ -160,11 +161,33 @@ def test_usage_excludes_cache_reads_and_is_never_negative(
 
 
 @pytest.mark.parametrize(
-    "wire", [None, {}, [], "x", {"prompt_tokens": None, "completion_tokens": 3}, {"prompt_tokens": "12"}]
+    "wire",
+    [None, {}, [], "x", {"prompt_tokens": None, "completion_tokens": 3}, {"prompt_tokens": "12"}]
+    + [tokens(count, 1) for count in (10**400, 1e300, math.inf, -math.inf, math.nan)],
 )
 def test_unknown_usage_stays_unknown(wire: object) -> None:
     """X10."""
     assert Usage.from_wire(wire) is None
+
+
+@pytest.mark.parametrize(
+    ("cost", "known"),
+    [
+        (0.5, 0.5),
+        (2, 2.0),
+        (0, 0.0),
+        (-0.5, None),
+        (10**400, None),
+        (math.inf, None),
+        (math.nan, None),
+        ("1", None),
+    ],
+)
+def test_a_cost_is_a_sum_of_money_or_unknown(cost: object, known: float | None) -> None:
+    """X10."""
+    usage = Usage.from_wire(tokens(10, 1, cost=cost))
+    assert usage is not None
+    assert usage.cost == known
 
 
 def test_sum_keeps_unknown_apart_from_zero() -> None:

@@ -168,11 +168,10 @@ class Usage(RecordModel):
 
 
 def _count(value: Any) -> int | None:
-    if type(value) is int:
-        return value if value > 0 else 0
-    if isinstance(value, float) and math.isfinite(value):
-        return max(0, int(value))
-    return None
+    # A count beyond what a float holds exactly is none.
+    if type(value) not in (int, float) or not value < 2**53:
+        return None
+    return max(0, int(value)) if value > -math.inf else None
 
 
 def _detail(usage: dict[str, Any], group: str, name: str) -> int | None:
@@ -181,9 +180,7 @@ def _detail(usage: dict[str, Any], group: str, name: str) -> int | None:
 
 
 def _cost(value: Any) -> float | None:
-    if type(value) not in (int, float) or not math.isfinite(value):
-        return None
-    return float(value)
+    return float(value) if type(value) in (int, float) and 0 <= value < 2**53 else None
 
 
 class SamplingConfig(BaseModel):
