@@ -46,6 +46,10 @@ def test_a_dry_run_runs_no_plugin(home: Home) -> None:
     assert json.loads(done.stdout)["rollouts"] is None
     done = home("run", home.config(["exit 0"]), "--env.taskset.hook", "load hangs", "--dry-run")
     assert (done.returncode, done.stderr) == (0, "")
+    rubric = '[{id = "rubric", model = "m", path = "none.toml"}]'
+    refused = home("run", home.config(["exit 0"]), "--env.taskset.task.judges", rubric, "--dry-run")
+    assert refused.returncode == 2
+    assert "none.toml: cannot be read" in refused.stderr
 
 
 def test_a_run_that_would_be_refused_everywhere_for_want_of_a_key_is_not_started(home: Home) -> None:

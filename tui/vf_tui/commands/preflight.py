@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 def count_rollouts(config: EvalConfig) -> int | None:
     """Read the tasks and count the rollouts; None where that would run a plugin.
 
-    Raises `ConfigError` for tasks that can't be read, or can't run so.
+    Raises `ConfigError` for tasks that can't be read, or can't run so, and for judges of ours that can't work.
     """
+    from vf_core.engine.judge_checks import make_panel
     from vf_core.engine.plan import make_plan
     from vf_core.plugins import is_builtin
 
     env = config.env
-    if not (is_builtin("taskset", env.taskset.id) and is_builtin("harness", env.agent.harness.id)):
-        return None
     if not all(is_builtin("judge", judge.id) for judge in env.taskset.task.judges):
+        return None
+    if not (is_builtin("taskset", env.taskset.id) and is_builtin("harness", env.agent.harness.id)):
+        make_panel((), config)
         return None
     return len(make_plan(config, keys=False).specs)
 
