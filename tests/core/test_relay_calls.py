@@ -14,8 +14,10 @@ from doubles.tool_servers import Asked, Door, call, tool_double
 from vf_core.interception import mcp_messages, relay, tool_server
 from vf_core.interception.mcp_messages import FINAL, PASSING
 from vf_core.interception.room import Room
+from vf_core.tools.seal import opened
 
 TOKEN = "canary-token-0123456789"
+SEAL = "canary-seal-0123456789"
 
 
 def events(body: bytes) -> list[Any]:
@@ -131,13 +133,20 @@ async def test_s01_secrets_of_a_server_stay_on_this_host(caplog: pytest.LogCaptu
 
 async def test_a_shared_server_of_ours_learns_whose_call_it_is() -> None:
     async with tool_double() as d, rig() as r:
-        a, b = (Door(r, r.session(name), d.server(shared=True)) for name in "ab")
+        a, b = (Door(r, r.session(name), d.server(shared=True, seal=SEAL)) for name in "ab")
         await a.ask(headers={"X-Vf-Channel": b.session.channel_secret})
         await b.ask()
-        assert [asked.headers["x-vf-channel"] for asked in d.asked] == [
+        said = [asked.headers["x-vf-channel"] for asked in d.asked]
+        assert [opened(text, SEAL) for text in said] == [
             a.session.channel_secret,
             b.session.channel_secret,
         ]
+        # Whoever took its port while it was down cannot read it, nor make one up.
+        assert not [1 for asked in d.asked if a.session.channel_secret in str(asked.headers)]
+        assert SEAL not in str(d.asked[0].headers) + repr(d.server(seal=SEAL))
+        for wrong in (said[0][:-4] + "AAAA", said[0][4:], "", "é", a.session.channel_secret):
+            assert not opened(wrong, SEAL)
+        assert not opened(said[0], "other")
         for more in ({"shared": True, "own": False}, {"shared": False}):
             await Door(r, a.session, d.server(**more)).ask()
             assert "x-vf-channel" not in d.asked[-1].headers

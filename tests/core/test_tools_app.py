@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -14,10 +15,13 @@ import pytest
 from vf_test_caller import call_tool
 
 from vf_core.tasks import State, Toolset, ToolsetConfig, tool
+from vf_core.tools import serve
 from vf_core.tools.app import make_app
 from vf_core.tools.channel import SECRET_HEADER, Caller, Channel, ChannelError
+from vf_core.tools.seal import sealed
 
 TOKEN = "the-token"
+SEAL = "the-seal"
 AUTH = {"authorization": f"Bearer {TOKEN}"}
 URL = "http://tools.test/mcp"
 
@@ -132,7 +136,9 @@ async def serving(
     toolset: Toolset[Any, Any], memory: Memory, own: Caller | None = None
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of the toolset's application, which runs in this process."""
-    app = make_app(toolset, TOKEN, memory, own, "" if own else "http://engine.test/rollout/state")
+    app = make_app(
+        toolset, TOKEN, memory, own, states="" if own else "http://engine.test/rollout/state", seal=SEAL
+    )
     received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     sent: asyncio.Queue[Any] = asyncio.Queue()
     received.put_nowait({"type": "lifespan.startup"})
@@ -147,7 +153,7 @@ async def serving(
 
 def of(rollout: str) -> dict[str, str]:
     """A call's headers, as the relay sends them."""
-    return {**AUTH, SECRET_HEADER: rollout}
+    return {**AUTH, SECRET_HEADER: sealed(rollout, SEAL)}
 
 
 async def test_the_token_lets_in_whatever_the_host_is_called() -> None:
@@ -224,6 +230,17 @@ async def test_noise_and_a_long_answer_do_no_harm(capsys: pytest.CaptureFixture[
     async with serving(Tools(), Memory()) as client:
         assert len(await call_tool(client, URL, "noisy", {}, of("one"))) == 5_000_000
     assert "a banner" in capsys.readouterr().out
+
+
+def test_a_server_that_prints_without_end_does_not_fill_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "LOG_LIMIT", 1000)
+    with (tmp_path / "server.log").open("ab", buffering=0) as log:
+        for size, left in ((600, 600), (600, 0), (10, 10)):
+            log.write(b"x" * size)
+            serve.cut_log(log.fileno())
+            assert log.seek(0, 2) == left
 
 
 async def test_tools_are_described_by_their_docstrings_and_annotations() -> None:

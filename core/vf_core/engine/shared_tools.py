@@ -109,7 +109,7 @@ class SharedTools:
             raise
 
     async def _start(self, k: int, toolset: Toolset[Any, Any], before: Served | None = None) -> _Running:
-        """Start one. In place of `before` it takes that one's port and token, so that who uses it goes on."""
+        """Start one. In place of `before` it takes that one's port and secrets, so that who uses it goes on."""
         if toolset.config.url is not None:
             return _Running(toolset, external(toolset, shared=True))
         runtime = self._box(k, toolset)
@@ -119,20 +119,19 @@ class SharedTools:
             if needs_channel(type(toolset), shared=True):
                 states = await channel_root(runtime, self._context) + STATE_PATH
             port = port_of(runtime, 0)
-            token = before.token if before is not None else ""
             try:
                 served = await start(
                     toolset,
                     runtime,
                     channel=(states, ""),
                     port=port or (before.port if before is not None else 0),
-                    token=token,
+                    like=before,
                 )
             except ToolsetError:
                 if before is None:
                     raise
                 # Somebody else may have that port by now.
-                served = await start(toolset, runtime, channel=(states, ""), token=token)
+                served = await start(toolset, runtime, channel=(states, ""), like=before)
         except BaseException:
             await asyncio.shield(_confirm(runtime))
             raise

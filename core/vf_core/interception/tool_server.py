@@ -19,6 +19,7 @@ from vf_core.interception.room import Hold, Room
 from vf_core.interception.upstream import Upstream
 from vf_core.interception.wire import Request, Responder
 from vf_core.text import bound
+from vf_core.tools.seal import sealed
 
 if TYPE_CHECKING:
     from vf_core.interception.session import Session
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 TOOLS = "/tools/"
 """What the paths of all doors begin with: `/tools/<secret>/<key>/mcp`."""
 CHANNEL = "x-vf-channel"
-"""The header by which a shared server of ours learns, with each request, whose call it is: the channel's secret."""
+"""The header by which a shared server of ours learns whose a call is: the channel's secret, sealed."""
 SESSION_ROOM = 80 * 1024 * 1024
 """Bytes of calls and results that are held for a rollout: of each, one of the largest size, and a little."""
 FREE_ROOM = 1024 * 1024
@@ -48,7 +49,8 @@ class ToolServer:
     """An MCP server over streamable HTTP.
 
     `name` is its prefix as advertised (empty: its tools go bare), `url` where it is from this host, `headers` what it
-    is sent with each request, tokens included. `own`: it is ours; one that is also `shared` is told whose call it is.
+    is sent with each request, tokens included. `own`: it is ours; one that is also `shared` is told whose call it is,
+    so that only who has its `seal` can read it.
     """
 
     name: str
@@ -57,6 +59,7 @@ class ToolServer:
     place: Literal["host", "sandbox", "external"] = "host"
     shared: bool = False
     own: bool = True
+    seal: str = field(default="", repr=False)
 
 
 class ToolDoor:
@@ -68,7 +71,7 @@ class ToolDoor:
         self.key = key
         headers = dict(server.headers)
         if server.own and server.shared:
-            headers[CHANNEL] = session.channel_secret
+            headers[CHANNEL] = sealed(session.channel_secret, server.seal)
         self.upstream = Upstream(
             server.url,
             headers=headers,

@@ -138,6 +138,7 @@ def as_server(served: Served, *, shared: bool = False) -> ToolServer:
         served.toolset.server_name,
         served.url,
         headers=served.headers,
+        seal=served.seal,
         place="host" if served.runtime.kind == "subprocess" else "sandbox",
         shared=shared,
     )

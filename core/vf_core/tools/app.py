@@ -18,6 +18,7 @@ from typing import Any
 
 from vf_core.tasks.toolset import NoState, Toolset, call_state, tool_names, toolset_state
 from vf_core.tools.channel import SECRET_HEADER, Caller, Channel, ChannelError, caller
+from vf_core.tools.seal import opened
 from vf_core.tools.spec import told
 
 log = logging.getLogger(__name__)
@@ -34,10 +35,16 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def make_app(
-    toolset: Toolset[Any, Any], token: str, channel: Channel, own: Caller | None = None, states: str = ""
+    toolset: Toolset[Any, Any],
+    token: str,
+    channel: Channel,
+    own: Caller | None = None,
+    *,
+    states: str = "",
+    seal: str = "",
 ) -> App:
-    """The application. `own` is the rollout that all calls are of; without it each request says whose it is, and the
-    state is at `states`.
+    """The application. `own` is the rollout that all calls are of; without it each request says whose it is, under
+    `seal`, and the state is at `states`.
 
     Raises what the SDK raises for a tool whose signature cannot be told to a model.
     """
@@ -45,7 +52,7 @@ def make_app(
     from mcp.server.transport_security import TransportSecuritySettings
 
     async def of_rollout(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
-        mark = caller.set(own or _said(ctx.request, states))
+        mark = caller.set(own or _said(ctx.request, states, seal))
         try:
             return await call_next(ctx)
         finally:
@@ -67,9 +74,9 @@ def make_app(
     return guarded(app, token)
 
 
-def _said(request: Any, states: str) -> Caller | None:
+def _said(request: Any, states: str, seal: str) -> Caller | None:
     """Whose a request says that it is."""
-    secret = request.headers.get(SECRET_HEADER) if request is not None and states else None
+    secret = opened(request.headers.get(SECRET_HEADER, ""), seal) if request is not None and states else ""
     return Caller(states, secret) if secret else None
 
 

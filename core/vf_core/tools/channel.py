@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TIMEOUT = 30.0
 TRIES = 5
 SECRET_HEADER = "x-vf-channel"  # noqa: S105 - a name
-"""By this a server that rollouts share learns, with each request, whose it is: the secret of that one's channel."""
+"""By this a server that rollouts share learns with each request whose it is: the secret of its channel, sealed."""
 
 
 class ChannelError(Exception):

@@ -35,13 +35,15 @@ _WATCHED = (
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server that serves: its address from this host, and what lets in. `log` is its output, in its sandbox."""
+    """A server that serves: its address from this host, what lets in, and the `seal` of what it alone is to read.
+    `log` is its output, in its sandbox."""
 
     toolset: Toolset[Any, Any]
     runtime: Runtime
     url: str
     port: int
     token: str = field(repr=False)
+    seal: str = field(default="", repr=False)
     log: str = ""
     hidden: tuple[str, ...] = field(default=(), repr=False)
 
@@ -81,11 +83,11 @@ async def start(
     *,
     channel: tuple[str, str] = ("", ""),
     port: int = 0,
-    token: str = "",
+    like: Served | None = None,
 ) -> Served:
     """Start `toolset`'s program in a live sandbox and wait until it serves. `channel` is the address of the state,
-    and the secret of its rollout's (see `ServeSpec`); `port` the one to listen on (0: any); `token` the one to ask
-    for (empty: a new one).
+    and the secret of its rollout's (see `ServeSpec`); `port` the one to listen on (0: any). One that is `like`
+    another takes the same token and seal.
 
     Raises `ToolsetError` with the end of the server's log, `SandboxError`.
     """
@@ -94,7 +96,8 @@ async def start(
     argv = [sys.executable, "-P", "-u", "-X", "utf8", "-m", "vf_core.tools.serve"]
     if not here:
         argv = await install(toolset, runtime, room)
-    token = token or secrets.token_urlsafe(32)
+    token = like.token if like is not None else secrets.token_urlsafe(32)
+    seal = like.seal if like is not None else secrets.token_urlsafe(32)
     spec = ServeSpec(
         cls=reference(type(toolset)),
         config_cls=reference(type(toolset.config)),
@@ -105,20 +108,22 @@ async def start(
         port=port,
         channel=channel[0],
         channel_secret=channel[1],
+        seal=seal,
         path=tuple(entry for entry in map(_absolute, sys.path) if entry) if here else (),
     )
     file, log = f"{room}/spec.json", f"{room}/server.log"
     await runtime.write(file, spec.dump())
     environment = {"TMPDIR": runtime.directory} if here and hasattr(runtime, "directory") else {}
     await runtime.run_background(["sh", "-c", _WATCHED, spec.ready, *argv, file], environment, log)
-    hidden = tuple(filter(None, (token, channel[1], *secrets_in(toolset.config))))
+    hidden = tuple(filter(None, (token, seal, channel[1], *secrets_in(toolset.config))))
     said = await _said(toolset, runtime, spec.ready, log)
     if "port" not in said:
         why = said.get("error") or f"exit {said.get('exit')}"
         tail = await log_tail(runtime, log, hidden)
         raise ToolsetError(f"{label(toolset)} did not start: {_without(why, hidden)}{tail}")
     listening = int(said["port"])
-    return Served(toolset, runtime, await runtime.expose(listening) + PATH, listening, token, log, hidden)
+    url = await runtime.expose(listening) + PATH
+    return Served(toolset, runtime, url, listening, token, seal, log, hidden)
 
 
 def _absolute(entry: str) -> str:

@@ -61,10 +61,15 @@ def _bound_log() -> None:
     """Keep a server that prints without end from filling the disk."""
     while True:
         time.sleep(_LOG_LOOK_SECONDS)
-        with contextlib.suppress(OSError):
-            found = os.fstat(1)
-            if stat.S_ISREG(found.st_mode) and found.st_size > LOG_LIMIT:
-                os.ftruncate(1, 0)
+        cut_log(1)
+
+
+def cut_log(fd: int) -> None:
+    """Empty the file that `fd` appends to when it is too long."""
+    with contextlib.suppress(OSError):
+        found = os.fstat(fd)
+        if stat.S_ISREG(found.st_mode) and found.st_size > LOG_LIMIT:
+            os.ftruncate(fd, 0)
 
 
 async def _serve(spec: ServeSpec) -> None:
@@ -81,7 +86,7 @@ async def _serve(spec: ServeSpec) -> None:
         await _called(toolset.setup)
         if own is not None and not getattr(toolset.setup_task, "does_nothing", False):
             await _called(toolset.setup_task, await channel.task(own))
-        app = make_app(toolset, spec.token, channel, own, spec.channel)
+        app = make_app(toolset, spec.token, channel, own, states=spec.channel, seal=spec.seal)
         # The SDK's own way is slow, and draws its log for a terminal.
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", force=True)
         await _answer(spec, app, listener)

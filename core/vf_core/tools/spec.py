@@ -19,9 +19,9 @@ _PLACEMENT = frozenset({"runtime", "url", "headers", "colocated"})
 @dataclass(frozen=True, slots=True)
 class ServeSpec:
     """`cls` and `config_cls` are `module:name`. It listens on `host`, on `port` (0: a free one), and lets in whoever
-    brings `token`. `channel` is the address of the state, `channel_secret` what opens its rollout's: without that it
-    learns with each call whose it is, without both it has none. `ready` is the file in which it says where it
-    listens. `path` is added to Python's search path.
+    brings `token`. `channel` is the address of the state, `channel_secret` what opens its rollout's: without that
+    each call brings what opens its own, sealed with `seal`; without an address it has none. `ready` is the file in
+    which it says where it listens. `path` is added to Python's search path.
     """
 
     cls: str
@@ -33,6 +33,7 @@ class ServeSpec:
     port: int = 0
     channel: str = ""
     channel_secret: str = ""
+    seal: str = ""
     path: tuple[str, ...] = field(default=())
 
     def dump(self) -> bytes:
