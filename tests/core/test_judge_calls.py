@@ -112,6 +112,7 @@ GOOD = json.dumps(
         (said(None), "said nothing"),
         (said(""), "said nothing"),
         (said(None, refusal="I can't grade this"), 'refused: "I can\'t grade this"'),
+        (said("yes", refusal={"reason": "no"}), "refused: \"{'reason': 'no'}"),
         (said("None"), "none of yes, no in 'None'"),
         (said('Sure! {"verdict": "yes"} Hope it helps.'), "none of yes, no in"),
         (said("7"), "none of yes, no in '7'"),

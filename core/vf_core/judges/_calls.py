@@ -182,7 +182,7 @@ def _read(call: Call, body: Any) -> Answer:
         content = "\n".join(part for part in parts if isinstance(part, str))
     return Answer(
         text=content if isinstance(content, str) else "",
-        refusal=refusal if isinstance(refusal, str) else "",
+        refusal=str(refusal or ""),
         finish_reason=reason if isinstance(reason, str) else "",
         usage=usage,
     )
