@@ -110,11 +110,13 @@ def test_the_time_between_two_sittings_is_told_apart() -> None:
     events = [
         ev.RunStarted(run="r", name="n", total=1, host="h", pid=1),
         ev.RolloutQueued(rollout="a", task=0),
+        # Proven by a cleanup, long after the engine was killed.
+        ev.RuntimeChanged(rollout="a", attempt=1, sandbox="s", kind="docker", state="gone", proof="404"),
         ev.RunStarted(run="r", name="n", total=1, host="h", pid=2, owed=("a",)),
         ev.RunFinished(status="completed"),
         ev.RunStarted(run="r", name="n", total=1, host="h", pid=2),
     ]
-    for n, (event, t) in enumerate(zip(events, (10.0, 15.0, 115.0, 120.0, 150.0), strict=True), 1):
+    for n, (event, t) in enumerate(zip(events, (10.0, 15.0, 110.0, 115.0, 120.0, 150.0), strict=True), 1):
         ev.stamp(event, seq=n, t=t)
     state = fold(events)
     assert (state.started, state.idle) == (10.0, 130.0)

@@ -168,7 +168,7 @@ def test_a_resumed_run_says_what_it_kept() -> None:
     state = fold(s.events)
     shown = text(*header.header(state, header.survey(state, NOW + 1005), 120, 3, NOW + 1005))
     assert "resumed, kept 1 (replaced: 1.5k tok)" in shown
-    assert "1:09" in shown.splitlines()[0]
+    assert "1:08" in shown.splitlines()[0]
     note = note_of(again)
     assert note is not None
     assert note.text == "run mixed resumed: kept 1 of 4 rollouts, 3 to run"

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from vf_core.events import types as ev
 from vf_core.events.state import CommandView, RolloutView, RunState
 from vf_core.runtimes.lifecycle import State
-from vf_tui.render.status import scoring_failed
+from vf_core.text import one_line
+from vf_tui.render.status import errors, scoring_failed
 
 KEPT = 2_000
+_SAID_BEFORE = 60
+"""Characters of a message that a line shortly before has whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +41,12 @@ def note_of(event: ev.Event, state: RunState | None = None) -> Note | None:  # n
         case ev.AttemptStarted() if event.reason != "first":
             return Note(event.t, "info", f"attempt {event.attempt} started ({event.reason})", event.rollout)
         case ev.AttemptFinished(outcome="error"):
-            text = f"attempt {event.attempt} {_failed(event, state)}: {event.error_type}: {event.error}"
-            return Note(event.t, "error", text, event.rollout)
+            return Note(event.t, "error", _failed(event, state), event.rollout)
         case ev.AttemptFinished(outcome="declined" | "stopped"):
             return Note(event.t, "info", f"attempt {event.attempt} {event.outcome}", event.rollout)
         case ev.RuntimeChanged(state="survived" | "unknown" | "failed"):
             return _sandbox(event.t, State(event.state), event.sandbox, event.detail, event.rollout)
-        case ev.ErrorRaised():
+        case ev.ErrorRaised() if not _told(state, event.rollout, event.kind, event.message, but=1):
             return Note(event.t, "error", f"{event.kind}: {event.message}", event.rollout)
         case ev.Log():
             return Note(event.t, event.level, event.message, event.rollout)
@@ -63,7 +65,7 @@ def notes_of(state: RunState) -> list[Note]:
     for command in state.commands:
         out += _of_command(command)
     for r in state.rollouts.values():
-        out += [Note(t, "error", f"{kind}: {message}", r.id) for t, kind, message in r.errors]
+        out += [Note(t, "error", f"{kind}: {message}", r.id) for t, kind, message in errors(r)]
     for box in state.sandboxes.values():
         for moved, t, detail in box.history:
             if moved in (State.SURVIVED, State.UNKNOWN, State.FAILED):
@@ -84,8 +86,21 @@ def _started(event: ev.RunStarted) -> str:
 
 
 def _failed(event: ev.AttemptFinished, state: RunState | None) -> str:
+    """`attempt 1 failed: HarnessError: …`; of a message that a line before this one has, the beginning."""
     view = state.rollouts.get(event.rollout) if state is not None else None
-    return "unscored" if scoring_failed(view or RolloutView(id=event.rollout), event.error_type) else "failed"
+    what = "unscored" if scoring_failed(view or RolloutView(id=event.rollout), event.error_type) else "failed"
+    why = event.error
+    if _told(state, event.rollout, event.error_type, event.error):
+        why = one_line(event.error, limit=_SAID_BEFORE)
+        why += "…" if len(event.error) > len(why) else ""
+    return f"attempt {event.attempt} {what}: {event.error_type}: {why}"
+
+
+def _told(state: RunState | None, rollout: str, kind: str, message: str, but: int = 0) -> bool:
+    """Whether the attempt's errors have this one, the newest `but` of them left out."""
+    view = state.rollouts.get(rollout) if state is not None else None
+    known = view.errors[: len(view.errors) - but] if view is not None else ()
+    return any(entry[1:] == (kind, message[: ev.MESSAGE_LIMIT]) for entry in known)
 
 
 def _why(reason: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from vf_core.events import fold_live, fold_resume, fold_rollout
 from vf_core.events import types as ev
 from vf_core.events.state import CommandView, RolloutView, RunState
+from vf_core.runtimes.lifecycle import State
 
 
 def fold(events: Iterable[ev.Event], state: RunState | None = None) -> RunState:
@@ -30,7 +31,9 @@ def apply(state: RunState, event: ev.Event) -> RunState:
         state.seq = event.seq
         if isinstance(event, ev.RunStarted) and state.started is not None:
             state.idle += max(0.0, event.t - (state.told if state.finished is None else state.finished))
-        state.told = max(state.told, event.t)
+        if not (isinstance(event, ev.RuntimeChanged) and event.state == State.GONE):
+            # A proof may be found when no engine is at work.
+            state.told = max(state.told, event.t)
     state.revision += 1
     state.now = max(state.now, event.t)
     if isinstance(event, ev.RolloutEvent):

@@ -17,6 +17,7 @@ from vf_tui.safe_text import cell
 _GOING = (State.STOPPING, State.SENT, State.CHECKING)
 _DOUBT = (State.SURVIVED, State.UNKNOWN)
 _WORKING = (State.STARTING, State.LIVE)
+_BAR = 10
 _SENTENCE = 24
 """Cells below which what is left of a sentence says nothing."""
 
@@ -79,7 +80,7 @@ def _wait(view: RolloutView) -> str:
         return "model"
     if view.phase == "running":
         return "tool" if status.running_tool(view) is not None else "program"
-    return view.phase or "boot"
+    return "tool servers" if view.phase == "tools" else view.phase or "boot"
 
 
 def eta(state: RunState, now: float) -> tuple[float, float] | None:
@@ -238,11 +239,11 @@ def header(
     facts = [_reward(state), _money(state)] if height > 2 else [*third[:1], _reward(state)]
     right = [*_join(facts, cells * 3 // 5), (" ", "")]
     time_left = eta_words(state, now)
-    # The bar gives way to the counts, down to half of what it should have.
+    # The bar gives way to the counts, down to what still is one.
     room, counts = cells - len(time_left) - 5, _counts(state, found.unscored)
-    bar_cells = max(10, min(cells * 2 // 5, 60))
+    bar_cells = max(_BAR, min(cells * 2 // 5, 60))
     need = sum(line_width(count) + 2 for count in counts)
-    bar_cells = max(bar_cells // 2, min(bar_cells, room - need))
+    bar_cells = max(_BAR, min(bar_cells, room - need))
     out = [
         split(_title(state, now, cells - line_width(right) - 1), right, cells),
         split(
@@ -302,7 +303,8 @@ def _short(state: RunState, found: Survey, cells: int, now: float, note: str) ->
     elif state.status == "running" and not state.paused:
         left += [(f" {t.active} active", "dim")]
     elif t.error and state.status == "completed":
-        what = "unscored" if found.unscored == t.error else "failed"
+        apart = t.error - found.unscored
+        what = "unscored" if not apart else "failed" if not found.unscored else "errors"
         left += [(" ", ""), (f"{t.error} {what}", "error")]
     else:
         left += [(" ", ""), (words, style)]

@@ -109,9 +109,11 @@ def now_line(view: RolloutView, cells: int, now: float) -> Line:
     if view.ended_status:
         took = timefmt.elapsed(view, now)
         words: list[Segment] = [(doing.verb, doing.style)]
-        if doing.what:
+        time: Line = ((timefmt.clock(took), "dim"),)
+        # What ended it is whole, or left to the tabs.
+        if doing.what and line_width(words) + 3 + width(doing.what) + line_width(time) <= cells:
             words += [("  ", ""), (doing.what, "dim")]
-        return split(words, [(timefmt.clock(took), "dim")], cells)
+        return split(words, time, cells)
     left: list[Segment] = [(doing.verb, "dim" if doing.what else doing.style)]
     if doing.what:
         left += [(" ", ""), (doing.what, "strong")]

@@ -100,7 +100,7 @@ def rollout_row(
     if cols.sample:
         out += [(fit(status.sample(view), cols.sample), "faint"), (" ", "")]
     out += [*_name(view, cols, base), (" ", "")]
-    word, style = _word(view, now, stall, combined=not cols.doing)
+    word, style = _word(view, now, stall, combined=not cols.doing, room=cols.word)
     out += [(shown := cut(word, cols.word), style), (" " * (cols.word - width_of(shown) + 1), "")]
     if cols.doing:
         out += [*_doing(view, now, cols.doing), (" ", "")]
@@ -143,8 +143,8 @@ def _reward_style(view: RolloutView) -> str:
     return "text" if (view.reward or 0.0) > 0 else "dim"
 
 
-def _word(view: RolloutView, now: float, stall: float, *, combined: bool) -> tuple[str, str]:
-    """The attention word where there is one, else the status; `combined`: with what is being done."""
+def _word(view: RolloutView, now: float, stall: float, *, combined: bool, room: int) -> tuple[str, str]:
+    """The attention word where there is one, else the status; `combined`: with what is done now, in `room` cells."""
     why = status.attention(view, now, stall)
     if why is not None:
         return why.word, why.style
@@ -155,7 +155,9 @@ def _word(view: RolloutView, now: float, stall: float, *, combined: bool) -> tup
     if not combined:
         return cell(view.phase, 12) or "boot", "dim"
     doing = status.doing(view)
-    return f"{doing.verb} {doing.age(now)}".rstrip(), doing.style
+    text = f"{doing.verb} {doing.age(now)}".rstrip()
+    # The age is what can be done without: the row's own time is beside it.
+    return (text if width_of(text) <= room else doing.verb), doing.style
 
 
 def _doing(view: RolloutView, now: float, width: int) -> Line:
@@ -163,7 +165,8 @@ def _doing(view: RolloutView, now: float, width: int) -> Line:
         return ((" " * width, ""),)
     doing = status.doing(view)
     if view.ended_status:
-        text = doing.what if doing.verb == view.status else doing.verb
+        # A word that stands in the column before is not said again.
+        text = doing.what if view.status in (doing.verb, "declined") else doing.verb
         if width_of(text) > width and status.unscored(view):
             # That it is unscored stands in the column before.
             text = cell(view.error_type, 40)

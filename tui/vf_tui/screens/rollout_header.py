@@ -10,7 +10,7 @@ from vf_core.events.state import RolloutView
 from vf_tui import glyphs
 from vf_tui.attention import STALL_SECONDS
 from vf_tui.render import status, timefmt
-from vf_tui.render.line import EMPTY, Line, Segment, split
+from vf_tui.render.line import EMPTY, Line, Segment, line_width, split
 from vf_tui.safe_text import cell
 from vf_tui.widgets.paint import LineWidget
 
@@ -58,6 +58,9 @@ def rollout_header(
     word, word_style = status.teardown_words(r.sandbox)
     feet: list[Segment] = [(exit_text or "not started", exit_style), (f" {g.dot} ", "faint"),
                            (word or "no sandbox", word_style), (" ", "")]  # fmt: skip
+    if line_width(left) + line_width(feet) >= cells:
+        # What is the matter counts more than the id.
+        left.pop(2)
     if height <= 1:
         return [split(left, feet, cells)]
     doing = status.doing(r)
