@@ -43,7 +43,7 @@ class Written:
     def choice(self, at: KeyPath) -> tuple[Any, Path | str | None, str]:
         """The value that counts at `at` (None: not given), the file it is in and its key as written there."""
         for option, where in reversed(self.options):
-            if where == at[: len(where)] and (value := _dig(option.value, at[len(where) :])) is not None:
+            if where == at[: len(where)] and (value := dig(option.value, at[len(where) :])) is not None:
                 return value, COMMAND_LINE, option.written
         return self._in_file(at)
 
@@ -51,7 +51,7 @@ class Written:
         places = (at[:n] for n in range(len(at) - 1, 0, -1))
         moved = next((place for place in places if place in self.moved), ())
         key = f"{self.moved[moved]}.{dotted(at[len(moved) :])}" if moved else dotted(at)
-        return _dig(self.tables, at), self.file, key
+        return dig(self.tables, at), self.file, key
 
     def entries(self, at: KeyPath) -> list[Entry]:
         """What stands in the list at `at`, file and options together; empty when there is no list.
@@ -60,7 +60,7 @@ class Written:
         """
         entries = _listed(*self._in_file(at))
         for option, where in self.options:
-            if where == at[: len(where)] and (value := _dig(option.value, at[len(where) :])) is not None:
+            if where == at[: len(where)] and (value := dig(option.value, at[len(where) :])) is not None:
                 entries = _listed(value, COMMAND_LINE, option.written)
             elif where[: len(at)] == at and len(where) > len(at):
                 number, below = where[len(at)], where[len(at) + 1 :]
@@ -94,7 +94,8 @@ def _listed(found: Any, file: Path | str | None, key: str) -> list[Entry]:
     return [Entry(value, file, f"{key}[{i}]") for i, value in enumerate(values)]
 
 
-def _dig(data: Any, at: KeyPath) -> Any:
+def dig(data: Any, at: KeyPath) -> Any:
+    """The value at `at` in tables and lists; None when there is none."""
     for part in at:
         if isinstance(data, list):
             data = data[int(part)] if is_index(part, data) else None

@@ -21,10 +21,10 @@ from vf_core.config.interception import InterceptionConfig
 from vf_core.config.layout import move_older, to_canonical
 from vf_core.config.load import Override, load_toml, read_overrides
 from vf_core.config.paths import text_of
-from vf_core.config.save import LeftOut, leave_out, plain, render
+from vf_core.config.save import Judge, LeftOut, leave_out, plain, render
 from vf_core.config.secrets import is_secret_entry, is_secret_header, names_secret
 from vf_core.errors import ConfigError
-from vf_core.eval_choices import HARNESS, Written, narrow, validate_tables
+from vf_core.eval_choices import HARNESS, Written, dig, narrow, validate_tables
 from vf_core.harnesses.base import HarnessConfig
 from vf_core.plugins import plugin_name
 from vf_core.runtimes.base import RuntimeConfig
@@ -136,7 +136,8 @@ class EvalConfig(StrictModel):
     env: EnvConfig
     retries: RetriesConfig = RetriesConfig()
 
-    _refs: dict[KeyPath, str] = PrivateAttr(default_factory=dict)
+    _refs: dict[KeyPath, tuple[str, Any]] = PrivateAttr(default_factory=dict)
+    # Variables that values were taken from, and those values: what has been replaced since is no reference any more.
 
     @classmethod
     def load(cls, path: Path | None, overrides: Sequence[str] = ()) -> EvalConfig:
@@ -186,7 +187,8 @@ class EvalConfig(StrictModel):
         if problems:
             raise refuse(problems, fitter.written)
         text_of(config.output_dir)  # refuse now what could not be saved
-        config._refs.update(fitter.refs)
+        dump = config._dump()
+        config._refs.update({at: (variable, dig(dump, at)) for at, variable in fitter.refs.items()})
         return config
 
     @property
@@ -209,11 +211,11 @@ class EvalConfig(StrictModel):
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON can hold it, for `from_dict` in another process: **secrets given literally are in it**;
         what came from variables is a reference to them."""
-        return dict(leave_out(self._dump(), self._refs, None, LeftOut()))
+        return self._leave_out(None, LeftOut())
 
     def public_dict(self) -> dict[str, Any]:
         """What `to_toml` writes, as tables."""
-        return dict(leave_out(self._dump(), self._refs, _judge, LeftOut()))
+        return self._leave_out(_judge, LeftOut())
 
     def to_toml(self) -> str:
         """The resolved config, which can be run again from anywhere and holds no secrets.
@@ -224,12 +226,12 @@ class EvalConfig(StrictModel):
         at the top lists them.
         """
         left = LeftOut()
-        return render(leave_out(self._dump(), self._refs, _judge, left), left)
+        return render(self._leave_out(_judge, left), left)
 
     def left_out(self) -> dict[str, str]:
         """The variables that stand for literal secrets in `to_toml`, and their values."""
         left = LeftOut()
-        leave_out(self._dump(), self._refs, _judge, left)
+        self._leave_out(_judge, left)
         return left.values
 
     def secret_variables(self) -> frozenset[str]:
@@ -237,7 +239,7 @@ class EvalConfig(StrictModel):
         a judge or a plugin too), and those that headers and values with a secret's name are taken from."""
         referred = {
             variable
-            for at, variable in self._refs.items()
+            for at, (variable, _) in self._refs.items()
             if "headers" in at or any(names_secret((part,)) for part in at)
         }
         return frozenset(referred) | frozenset(_key_variables(self._dump()))
@@ -250,6 +252,11 @@ class EvalConfig(StrictModel):
         harness["env"] = {name: value for name, value in env.items() if name not in hidden}
         harness["forward_env"] = list(dict.fromkeys([*harness.get("forward_env", []), *hidden]))
         return harness
+
+    def _leave_out(self, judge: Judge | None, left: LeftOut) -> dict[str, Any]:
+        dump = self._dump()
+        refs = {at: variable for at, (variable, value) in self._refs.items() if dig(dump, at) == value}
+        return dict(leave_out(dump, refs, judge, left))
 
     def _dump(self) -> dict[str, Any]:
         return dict(plain(self.model_dump(serialize_as_any=True)))

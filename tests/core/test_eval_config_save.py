@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from doubles.plugin_files import HARNESS, TASKSET, plugins
 from vf_core.errors import ConfigError
-from vf_core.eval_config import EvalConfig
+from vf_core.eval_config import ClientConfig, EvalConfig
 from vf_core.text import clean
 
 CANARIES = [f"zq-canary-{n}-8f3a1c" for n in range(9)]
@@ -183,3 +183,23 @@ def test_s01_variables_for_left_out_values_cannot_be_read_off_the_engine() -> No
     env = {**os.environ, "VF_TUI_SECRET_X": "zq-left-out"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert done.stdout == "zq-left-out False\n"
+
+
+def test_c02_what_replaces_a_reference_is_what_is_saved_and_run(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An option's value; the scripted model, whose run must not reach the provider that a variable names."""
+    monkeypatch.setenv("ZQ_URL", "http://real.invalid/v1")
+    judge = '[[env.taskset.task.judges]]\nid = "reference"\nmodel = { env = "ZQ_KEY" }\n'
+    client = '[client]\nbase_url = { env = "ZQ_URL" }\n[env.taskset]\nid = "my-tasks"\n'
+    text = 'model = { env = "ZQ_KEY" }\n' + client + judge
+    config = load(here, text)
+    assert config.to_dict()["client"]["base_url"] == {"env": "ZQ_URL"}
+    typed = EvalConfig.load(here / "e.toml", ["--client.base-url", "http://typed/v1", "--model=typed"])
+    same = EvalConfig.load(here / "e.toml", ["--client.base-url", config.client.base_url])
+    assert same.to_dict()["client"]["base_url"] == config.client.base_url
+    scripted = config.with_model("scripted", ClientConfig(base_url="http://127.0.0.1:9/v1"))
+    for changed in (typed, scripted):
+        for again in (EvalConfig.from_dict(changed.to_dict()), load(here, changed.to_toml())):
+            assert (again.model, again.client.base_url) == (changed.model, changed.client.base_url)
+            assert again.env.taskset.task.judges == changed.env.taskset.task.judges
