@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 import sys
@@ -116,12 +117,7 @@ async def start(
     environment = {"TMPDIR": runtime.directory} if here and hasattr(runtime, "directory") else {}
     await runtime.run_background(["sh", "-c", _WATCHED, spec.ready, *argv, file], environment, log)
     hidden = tuple(filter(None, (token, seal, channel[1], *secrets_in(toolset.config))))
-    said = await _said(toolset, runtime, spec.ready, log)
-    if "port" not in said:
-        why = said.get("error") or f"exit {said.get('exit')}"
-        tail = await log_tail(runtime, log, hidden)
-        raise ToolsetError(f"{label(toolset)} did not start: {_without(why, hidden)}{tail}")
-    listening = int(said["port"])
+    listening = await _listening(toolset, runtime, spec.ready, log, hidden)
     url = await runtime.expose(listening) + PATH
     return Served(toolset, runtime, url, listening, token, seal, log, hidden)
 
@@ -144,23 +140,33 @@ async def _host(runtime: Runtime, port: int) -> str:
     return "127.0.0.1" if runtime.is_local and host in ("127.0.0.1", "localhost", "::1") else "0.0.0.0"  # noqa: S104
 
 
-async def _said(toolset: Toolset[Any, Any], runtime: Runtime, ready: str, log: str) -> dict[str, Any]:
-    """What the server says of its start."""
-    pause = 0.02 if runtime.kind == "subprocess" else 0.2
-    try:
+async def _listening(
+    toolset: Toolset[Any, Any], runtime: Runtime, ready: str, log: str, hidden: Sequence[str]
+) -> int:
+    """The port that the server listens on, once it does. Raises `ToolsetError`."""
+    said, how = dict[str, Any](), f" within {START_SECONDS:g} s"
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(START_SECONDS):
-            while True:
-                try:
-                    found = json.loads(await runtime.read_bounded(ready, _SAID_LIMIT))
-                    return found if isinstance(found, dict) else {"error": "it wrote nonsense"}
-                except SandboxFileNotFoundError:
-                    await asyncio.sleep(pause)
-                    pause = min(1.0, pause * 1.3)
-                except ValueError as e:
-                    return {"error": f"it wrote nonsense: {e}"}
-    except TimeoutError:
-        tail = await log_tail(runtime, log)
-        raise ToolsetError(f"{label(toolset)} did not start within {START_SECONDS:g} s{tail}") from None
+            said = await _said(runtime, ready)
+            why = said.get("error") or f"exit {said.get('exit')}"
+            how = f": {_without(str(why), hidden)}"
+    if "port" in said:
+        return int(said["port"])
+    raise ToolsetError(f"{label(toolset)} did not start{how}{await log_tail(runtime, log, hidden)}")
+
+
+async def _said(runtime: Runtime, ready: str) -> dict[str, Any]:
+    """What the server says of its start, waited for."""
+    pause = 0.02 if runtime.kind == "subprocess" else 0.2
+    while True:
+        try:
+            found = json.loads(await runtime.read_bounded(ready, _SAID_LIMIT))
+            return found if isinstance(found, dict) else {"error": "it wrote nonsense"}
+        except SandboxFileNotFoundError:
+            await asyncio.sleep(pause)
+            pause = min(1.0, pause * 1.3)
+        except ValueError as e:
+            return {"error": f"it wrote nonsense: {e}"}
 
 
 def _without(text: str, hidden: Sequence[str]) -> str:
