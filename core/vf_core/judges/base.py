@@ -19,6 +19,7 @@ from vf_core.config.client import ClientConfig
 from vf_core.errors import JudgeError
 from vf_core.judges import _calls
 from vf_core.judges._endpoint import Endpoint
+from vf_core.judges._reading import SHOWN
 from vf_core.tasks.judging import JudgeConfig, now, record
 from vf_core.trace.record import Trace
 from vf_core.trace.task import TaskData
@@ -27,7 +28,6 @@ from vf_core.trace.wire import message_to_wire
 
 TEXT_LIMIT = 200_000
 """Characters of an answer; a longer one is no verdict."""
-SHOWN = 300
 
 ParsedT = TypeVar("ParsedT", default=Any)
 ConfigT = TypeVar("ConfigT", bound=JudgeConfig, default=JudgeConfig)
@@ -133,17 +133,7 @@ class Judge(Generic[ParsedT, ConfigT]):
         where = now()
         if trace is None and where is not None:
             trace = where.trace
-        call = _calls.Call(
-            name=self.reward_name,
-            endpoint=endpoint_of(self.config, where.client if where is not None else None),
-            model=self.config.model,
-            messages=[{"role": "user", "content": messages}]
-            if isinstance(messages, str)
-            else _wire(messages),
-            sampling={**self.config.sampling.model_dump(exclude_none=True), **sampling},
-            schema=schema,
-            timeout=self.config.timeout,
-        )
+        call = self._call(messages, schema, sampling, where.client if where is not None else None)
         response: JudgeResponse[Any] | None = None
         told = ""
         try:
@@ -170,6 +160,27 @@ class Judge(Generic[ParsedT, ConfigT]):
                     error=told,
                 )
         return response
+
+    def _call(
+        self,
+        messages: str | Sequence[Message],
+        schema: type[BaseModel] | None,
+        sampling: Mapping[str, Any],
+        run: ClientConfig | None,
+    ) -> _calls.Call:
+        if isinstance(messages, str):
+            wire = [{"role": "user", "content": messages}]
+        else:
+            wire = [message_to_wire(message) for message in messages]
+        return _calls.Call(
+            name=self.reward_name,
+            endpoint=endpoint_of(self.config, run),
+            model=self.config.model,
+            messages=wire,
+            sampling={**self.config.sampling.model_dump(exclude_none=True), **sampling},
+            schema=schema,
+            timeout=self.config.timeout,
+        )
 
     def _read(self, answer: _calls.Answer, schema: type[BaseModel] | None) -> Any:
         """The structured part of an answer. Raises JudgeError for one without a verdict."""
@@ -218,7 +229,3 @@ def check_template(template: str, known: Sequence[str]) -> None:
                 f"the prompt has {{{name}}}, which stands for nothing here; known: {told}; "
                 "write {{ and }} for braces"
             )
-
-
-def _wire(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    return [message_to_wire(message) for message in messages]
