@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from vf_core.engine.saved import settle
 from vf_core.errors import ConfigError
+from vf_core.events.fold import fold
 from vf_core.events.state import RolloutView, RunState
 from vf_core.rollout import RolloutSpec
+from vf_core.runs.foreign import Teller
 from vf_core.runs.stands import Stands, stand_of
 from vf_core.tasks import Task, TaskConfig, TaskData, group_reward, reward
 
@@ -174,3 +176,42 @@ def test_fewer_more_and_renamed_tasks_are_refused() -> None:
     known[1].name = "another"
     with pytest.raises(ConfigError, match="rollout 0001-0 was of another task than 'n1'"):
         settle(specs([Alone, Alone], 1), Stands(), state)
+
+
+HUGE = 10**400
+
+
+@pytest.mark.parametrize(
+    ("rewards", "reward"),
+    [
+        ({"a": HUGE, "b": float("nan"), "c": 1.5}, 1.5),
+        ({"a": 1e308, "b": 1e308}, None),
+        ({"a": float("inf")}, None),
+        ({"a": "1", "b": None}, None),
+    ],
+)
+def test_numbers_that_are_none_are_left_out(rewards: dict[str, Any], reward: float | None) -> None:
+    """Nobody promises what another hand wrote: the totals stay numbers, and none is negative."""
+    usage = {"prompt_tokens": -5, "completion_tokens": HUGE, "cost": -1.0}
+    entry = record("0000-0", 1, "completed", rewards=rewards) | {
+        "timing": {"start": HUGE, "boot": {"start": float("nan"), "end": []}},
+        "calls": [3, {"node": HUGE, "usage": usage, "time": {"start": -1, "end": float("inf")}}],
+        "extra_usage": [usage],
+    }
+    state = fold(Teller().tell(entry))
+    totals, view = state.totals, state.rollouts["0000-0"]
+    assert (stand_of(entry, 0).reward, view.reward, totals.scored) == (
+        reward,
+        reward,
+        int(reward is not None),
+    )
+    assert (totals.prompt_tokens, totals.completion_tokens, totals.cost, totals.judge_cost) == (
+        0,
+        0,
+        None,
+        0.0,
+    )
+    for number in (HUGE, -1, True, "2", None):
+        entry["info"]["vf_tui"]["attempt"] = number
+        assert type(stand_of(entry, 0).attempt) is int
+        assert stand_of(entry, 0).attempt == 1

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,7 @@ from vf_core.events.fold import fold
 from vf_core.events.journal import read_journal
 from vf_core.rollout import Result, RolloutSpec
 from vf_core.runs.layout import RunDir
+from vf_core.runs.lock import RunLock
 from vf_core.runtimes.lifecycle import State
 from vf_core.sandboxes.owners import Owner
 from vf_core.sandboxes.rows import Row
@@ -235,6 +240,38 @@ async def test_one_engine_a_directory(tmp_path: Path) -> None:
             async with resumed_kit(config, kit.run_dir.path):
                 pass
         assert kit.rollout().status == "active"
+
+
+def test_the_lock_ends_with_its_engine_whatever_that_has_forked(tmp_path: Path) -> None:
+    """A taskset's pool of processes outlives a kill."""
+    script = """
+import os, sys, time
+from pathlib import Path
+from vf_core.runs.lock import RunLock
+lock = RunLock(Path(sys.argv[1]))
+child = os.fork()
+if not child:
+    os.close(1)
+    time.sleep(600)
+os.write(1, b"%d" % child)
+os.kill(os.getpid(), 9)
+"""
+    run = RunDir(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(run.events)], stdout=subprocess.PIPE, check=False
+    )
+    try:
+        RunLock(run.events).release()
+    finally:
+        os.kill(int(done.stdout), signal.SIGKILL)
+
+
+async def test_a_signal_at_the_first_moment_of_a_resume_interrupts_it(tmp_path: Path) -> None:
+    """The run that it takes up was over."""
+    first, _ = await run_whole(config := script_config(tmp_path, ["exit 1"]))
+    async with EngineSession.open(config, first.run_dir, serve=False, resume=True) as session:
+        session.engine.interrupt("SIGTERM")
+        assert await asyncio.wait_for(session.run(), DEADLINE) == 130
 
 
 def test_x08_a_directory_that_cannot_be_written_is_said_to_be_so(tmp_path: Path) -> None:

@@ -188,7 +188,8 @@ class Engine:
                 ev.Log(level="warning", message=f"{name}: already cleaning up; nothing is cut short")
             )
             return
-        self._interrupted = not self.state.over
+        # What is taken up may have been over before.
+        self._interrupted = not (self._announced and self.state.over)
         task = asyncio.ensure_future(self.command("shutdown", (), {"reason": f"by {name}"}, by=name))
         task.add_done_callback(_log_failure)
 

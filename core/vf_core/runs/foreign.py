@@ -11,6 +11,9 @@ from typing import Any
 
 from vf_core.events import types as ev
 from vf_core.runs.outline import Outline
+from vf_core.runs.stands import as_number
+
+_MOST = 1 << 53
 
 
 class Teller:
@@ -260,7 +263,7 @@ def _judged(record: Mapping[str, Any]) -> dict[str, float]:
         ("cached_tokens", "cached_input_tokens"),
         ("cost", "cost"),
     ):
-        known = [usage[key] for usage in usages if isinstance(usage.get(key), int | float)]
+        known = [_number(usage[key]) for usage in usages if as_number(usage.get(key)) is not None]
         if known:
             out[name] = sum(known)
     return out
@@ -285,15 +288,15 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+    return max(0.0, as_number(value) or 0.0)
 
 
 def _numbers(value: Any) -> dict[str, float]:
-    return {str(k): float(v) for k, v in _map(value).items() if isinstance(v, int | float)}
+    return {str(k): number for k, v in _map(value).items() if (number := as_number(v)) is not None}
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if type(value) is int and 0 <= value < _MOST else None
 
 
 def _content(value: Any) -> str:

@@ -9,12 +9,14 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from vf_core.trace.reader import ReadRecord, read_records
 
 FINISHED = frozenset({"completed", "declined"})
+_ATTEMPTS = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +99,14 @@ def stand_of(record: Mapping[str, Any], offset: int, part: int = 0) -> Stand:
     attempt, index = own.get("attempt"), data.get("idx")
     condition = _text(record.get("stop_condition"))
     rewards = _map(record.get("rewards"))
-    numbers = [float(n) for n in rewards.values() if isinstance(n, int | float)]
+    numbers = [number for n in rewards.values() if (number := as_number(n)) is not None]
     return Stand(
         rollout=_text(own.get("rollout")),
-        attempt=attempt if isinstance(attempt, int) else 1,
+        attempt=attempt if type(attempt) is int and 0 < attempt < _ATTEMPTS else 1,
         trace=_text(record.get("id")),
         outcome=sys.intern(_outcome(record, own, condition)),
         stop_condition=sys.intern(condition),
-        reward=sum(numbers) if numbers else None,
+        reward=as_number(sum(numbers)) if numbers else None,
         rewards=tuple(sys.intern(str(name)) for name in rewards),
         index=index if isinstance(index, int) and not isinstance(index, bool) else None,
         name=sys.intern(_text(data.get("name"))),
@@ -122,6 +124,15 @@ def _outcome(record: Mapping[str, Any], own: Mapping[str, Any], condition: str) 
     if condition == "user_stopped" or record.get("is_completed") is False:
         return "stopped"
     return "declined" if condition == "agent_declined" else "completed"
+
+
+def as_number(value: Any) -> float | None:
+    """`value` where it is a finite number; None otherwise."""
+    try:
+        number = float(value) if isinstance(value, int | float) else None
+    except OverflowError:
+        return None
+    return number if number is not None and isfinite(number) else None
 
 
 def _map(value: Any) -> Mapping[str, Any]:
