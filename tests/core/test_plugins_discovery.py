@@ -152,6 +152,45 @@ def test_each_is_tried_and_one_bad_one_spoils_nothing(
     assert capfd.readouterr() == ("", "")
 
 
+def test_what_lies_in_the_current_directory_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # An engine would not find it either; and it may be called as a module that ours need.
+    modules(tmp_path, lying_about=JUDGE, pydantic="raise SystemExit")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    ours, lying = discover([*(c for c in candidates() if c.kind), Candidate("lying_about", declared=True)])[
+        -2:
+    ]
+    assert isinstance(ours, Found)
+    assert isinstance(lying, Broken)
+    assert "there is no module 'lying_about'" in lying.reason
+
+
+TOOLS = """
+from vf_core.tasks import Task, TaskConfig, TaskData, Taskset, TasksetConfig, Toolset, ToolsetConfig
+class FindConfig(ToolsetConfig):
+    limit: int = 5
+class OwnTaskConfig(TaskConfig):
+    find: FindConfig = FindConfig()
+    bonus: float = 0.5
+class OwnConfig(TasksetConfig):
+    task: OwnTaskConfig = OwnTaskConfig()
+    path: str
+class Own(Taskset[Task[TaskData], OwnConfig]):
+    def load(self): return []
+__all__ = ["Own"]
+"""
+
+
+def test_options_of_tasks_and_of_tools_are_told_with_their_tables(tmp_path: Path) -> None:
+    with plugins(tmp_path, with_tools=TOOLS):
+        (found,) = probe("with_tools", None)["found"]
+    assert found["options"] == [
+        ["task.find.limit", "int", "5"], ["task.bonus", "float", "0.5"], ["path", "str", None],
+    ]  # fmt: skip
+
+
 def test_one_that_does_not_come_back_is_ended_with_all_that_it_started(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

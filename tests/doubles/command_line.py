@@ -15,7 +15,8 @@ from typing import Any
 
 PLUGINS = Path(__file__).parent / "plugins"
 DEADLINE = 60.0
-ARGV = (sys.executable, "-c", "from vf_tui.cli import main; main()")
+# As the installed command: the current directory is not on its path.
+ARGV = (sys.executable, "-P", "-c", "from vf_tui.cli import main; main()")
 
 
 @dataclass

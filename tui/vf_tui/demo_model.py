@@ -25,7 +25,14 @@ def start_model(run_dir: Path, scenario: Path | None = None) -> str:
     """Start the process (`scenario` None: the bundled one); its base URL. Raises `LinkError` when it does not come
     up."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "vf_tui.demo_model", str(run_dir), *([str(scenario)] if scenario else ())],
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "vf_tui.demo_model",
+            str(run_dir),
+            *([str(scenario)] if scenario else ()),
+        ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

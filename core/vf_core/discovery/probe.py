@@ -12,7 +12,10 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
+
+from pydantic import BaseModel
 
 from vf_core.config.installing import install_command
 from vf_core.errors import PluginError
@@ -24,6 +27,7 @@ from vf_core.plugins import (
     kinds,
     load_class,
 )
+from vf_core.tasks import TaskConfig, ToolsetConfig
 
 _DEFAULT_LIMIT = 200
 
@@ -72,14 +76,7 @@ def _load(kind: Kind, id: str, *, ours: bool) -> type[Any]:
 
 def describe(kind: Kind, id: str, cls: type[Any]) -> dict[str, Any]:
     """A plugin's class and its own options, those of its kind's base left out."""
-    model, common = config_class(cls), config_class(base_class(kind)).model_fields
-    options = []
-    for name, field in model.model_fields.items():
-        if name in common:
-            continue
-        kind_of = inspect.formatannotation(field.annotation)
-        default = None if field.is_required() else repr(field.get_default(call_default_factory=True))
-        options.append([name, kind_of, default if default is None else default[:_DEFAULT_LIMIT]])
+    options = list(_options(config_class(cls), config_class(base_class(kind))))
     about = (inspect.getdoc(cls) or "") if cls.__doc__ else ""
     return {
         "kind": kind,
@@ -88,6 +85,22 @@ def describe(kind: Kind, id: str, cls: type[Any]) -> dict[str, Any]:
         "about": about.partition("\n")[0],
         "options": options,
     }
+
+
+def _options(model: type[BaseModel], base: type[BaseModel], prefix: str = "") -> Iterator[list[str | None]]:
+    """Name, type and default of each field that `base` lacks; those of a task's config and of its tools' are in
+    tables of their own."""
+    for name, field in model.model_fields.items():
+        own = field.annotation
+        inner = next(
+            (b for b in (TaskConfig, ToolsetConfig) if isinstance(own, type) and issubclass(own, b)), None
+        )
+        if inner is not None and isinstance(own, type):
+            yield from _options(own, inner, f"{prefix}{name}.")
+        elif name not in base.model_fields:
+            default = None if field.is_required() else repr(field.get_default(call_default_factory=True))
+            kind_of = inspect.formatannotation(own)
+            yield [prefix + name, kind_of, default if default is None else default[:_DEFAULT_LIMIT]]
 
 
 def _exported(module: str) -> list[Any]:

@@ -79,7 +79,8 @@ def _try(group: Sequence[Candidate], seconds: float, over: Event) -> list[Found 
     """Import the modules of `group` in one process. Where that does not end, nobody can say whose fault it is: one
     that stands alone is broken, several are tried one by one."""
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as output:
-        argv = [sys.executable, "-m", "vf_core.discovery.probe", str(answer.fileno())]
+        # -P: as for an engine, what lies in the current directory is no module of anybody's.
+        argv = [sys.executable, "-P", "-m", "vf_core.discovery.probe", str(answer.fileno())]
         process = subprocess.Popen(
             [*argv, *(word for candidate in group for word in (candidate.module, candidate.kind or ""))],
             stdin=subprocess.DEVNULL,

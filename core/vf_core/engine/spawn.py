@@ -49,7 +49,8 @@ def start_engine(
     reader, writer = os.pipe()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "vf_core.engine", str(run_dir.path), str(writer)],
+            # -P: a file in the current directory must not stand in for a module of ours or of Python's.
+            [sys.executable, "-P", "-m", "vf_core.engine", str(run_dir.path), str(writer)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
