@@ -256,6 +256,10 @@ def test_a_killed_engine_is_told_and_nothing_is_lost(home: Home) -> None:
     assert json.loads(home("show", launch["run"], "--json").stdout)["unconfirmed"] == last["unconfirmed"]
     stop = home("stop", launch["run"], "all")
     assert stop.returncode == 4
+    # Without a screen it is shown and left: no more lines will come.
+    watched = home("attach", launch["run"])
+    assert (watched.returncode, "takes it up): its files are shown" in watched.stderr) == (0, True)
+    assert "1 unconfirmed" in watched.stdout
 
 
 def test_x04_two_runs_at_once_have_directories_of_their_own(home: Home) -> None:

@@ -42,6 +42,11 @@ def attach_command(run: str | None, read_only: bool, screen: dict[str, Any]) -> 
         return _choose(screen, read_only=read_only)
     if not found.live:
         notice(f"{why_not_live(found)}: its files are shown")
+        if found.status == "died" and plain_reason():
+            # Lines would be waited for that nobody writes.
+            from vf_tui.commands.facts import print_run
+
+            return print_run(found, as_json=False)
     return _watch(link_to(found, read_only=read_only), found, screen, read_only=read_only)
 
 
