@@ -58,7 +58,8 @@ def module_names(name: str, wanted: Sequence[Kind]) -> dict[Kind, str]:
 
 def files(name: str, modules: Mapping[Kind, str]) -> dict[str, str]:
     """What is in the package: path to text."""
-    what = " and ".join(f"a {kind}" for kind in modules)
+    *others, last = (f"a {kind}" for kind in modules)
+    what = f"{', '.join(others)} and {last}" if others else last
     told = {
         "name": name,
         "what": what[0].upper() + what[1:],
