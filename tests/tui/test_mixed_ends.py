@@ -94,3 +94,14 @@ def test_a_record_is_told_beside_the_sandbox_that_all_share(capsys: pytest.Captu
         apply(state, event)
         reporter.happened(event, state)
     assert capsys.readouterr().out.count('"type": "rollout"') == 4
+
+
+def test_what_a_resume_replaced_is_told_though_nothing_was_kept() -> None:
+    s = Story()
+    s.say(ev.RunStarted, 0, run="9a1d77c2", name="mixed", total=1)
+    r = Rollout(s, "f", 0, "broken").begin(10).run(12)
+    r.say(ev.ModelCallFinished, 20, call=0, prompt_tokens=1000, completion_tokens=500).end(30, "error")
+    s.say(ev.RunStarted, 100, run="9a1d77c2", name="mixed", total=1, owed=("f",), pid=9)
+    state = fold(s.events)
+    shown = text(*header.header(state, header.survey(state, NOW), 80, 3, NOW))
+    assert "resumed, kept 0 (replaced: 1.5k tok)" in shown

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
+from vf_core.events.state import RolloutView
+from vf_core.runs.layout import RunDir
 from vf_tui.filter import FilterError, of_lines
+from vf_tui.screens.follower import OutputFollower
 from vf_tui.widgets.log_pane import LogPane
 
 
@@ -185,3 +190,28 @@ async def test_other_lines_may_be_set_and_keep_the_place(pilot: Pilot[None]) -> 
     app.log_pane.set_lines([(("styled", "error"),)])
     await pilot.pause()
     assert app.drawn()[0] == "styled"
+
+
+def test_only_output_that_came_while_it_was_shown_has_a_time(tmp_path: Path) -> None:
+    """A file does not say when its lines came, and the time at which they are read would be a wrong one."""
+
+    class Pane:
+        def __init__(self) -> None:
+            self.taken: list[tuple[str, float]] = []
+
+        def clear(self) -> None:
+            self.taken.clear()
+
+        def append(self, text: str, t: float) -> None:
+            self.taken.append((text, t))
+
+    pane: Any = Pane()
+    follower, view = OutputFollower(), RolloutView(id="a")
+    log = RunDir(tmp_path).output_logs("a", 1)["stdout"]
+    log.parent.mkdir(parents=True)
+    log.write_text("before\n")
+    follower.follow(pane, view, tmp_path, 100.0)
+    with log.open("a") as file:
+        file.write("after\n")
+    follower.follow(pane, view, tmp_path, 101.0)
+    assert pane.taken == [("before\n", 0.0), ("after\n", 101.0)]

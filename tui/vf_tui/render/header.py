@@ -280,7 +280,7 @@ def _waits(found: Survey, state: RunState) -> list[Line]:
 def _aside(state: RunState) -> list[Line]:
     """What is none of the run's own counts: what stood before a resume, what that replaced, what judges used."""
     out: list[Line] = []
-    if state.kept:
+    if state.kept or state.totals.redone_tokens:
         redone = state.totals.redone_tokens
         again = f" (replaced: {timefmt.count(redone)} tok)" if redone else ""
         out.append((("resumed, ", "faint"), (f"kept {state.kept:,}", "dim"), (again, "faint")))

@@ -332,7 +332,8 @@ class FocusScreen(BaseScreen):
     def do_text_times(self) -> None:
         """When each line came."""
         if isinstance(pane := self.pane(), LogPane):
-            pane.toggle_timestamps()
+            on = pane.toggle_timestamps()
+            self.say("times: of what came while it was shown" if on else "no times")
 
 
 def runtime_settings(where: Path) -> str:

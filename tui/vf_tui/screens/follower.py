@@ -19,13 +19,14 @@ class OutputFollower:
     """Puts what was added to the logs of the current attempt at the end of a pane.
 
     The two streams are files of their own: what is there already is shown one after the other, what comes
-    later in the order in which it came.
+    later in the order in which it came. When a line came is known of the latter only.
     """
 
     def __init__(self) -> None:
         self._of: tuple[str, int] | None = None
         self._readers: list[tuple[str, OutputReader]] = []
         self._begun: set[str] = set()
+        self._before: dict[str, int] = {}
 
     def forget(self) -> None:
         """Begin anew at the next call."""
@@ -41,10 +42,12 @@ class OutputFollower:
             pane.clear()
             self._begun.clear()
             logs = RunDir(run_dir).output_logs(r.id, max(1, r.attempt))
+            self._before = {name: _size(path) for name, path in logs.items()}
             self._readers = [(name, OutputReader.at_tail(path, TAIL)) for name, path in logs.items()]
         more = False
         for name, reader in self._readers:
             first = reader.offset if name not in self._begun else 0
+            unseen = reader.offset < self._before[name]
             try:
                 text = reader.read(HELPING)
             except OSError as e:
@@ -52,7 +55,7 @@ class OutputFollower:
                 continue
             if text:
                 self._introduce(pane, name, first, reader)
-                pane.append(text, now)
+                pane.append(text, 0.0 if unseen else now)
                 more = more or len(text) >= HELPING // 4
         return more
 
@@ -64,3 +67,10 @@ class OutputFollower:
             pane.append_lines([((f"-- {name} --", "stderr"),)])
         if skipped:
             pane.append_lines([((f"… {skipped:,} bytes before this: {reader.path}", "faint"),)])
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
