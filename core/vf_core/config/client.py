@@ -17,28 +17,34 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
-def _header_name(name: str) -> str:
+def header_name(name: str) -> str:
+    """`name`, which is a header's. Raises ValueError."""
     if not _HEADER.fullmatch(name):
         raise ValueError("not a header's name")
     return name
 
 
-def _header_value(value: str) -> str:
+def header_value(value: str) -> str:
+    """`value`, which a header can hold. Raises ValueError."""
     # Messages must not repeat the value.
     if any(ord(c) < 32 or ord(c) == 127 for c in value):
         raise ValueError("a header's value must not hold control characters")
     return value
 
 
-def _address(value: str) -> str:
+def web_address(value: str, expected: str = "an address such as https://host/v1") -> str:
+    """`value`, which is a web address without credentials; `expected` says what it should have been.
+
+    Raises ValueError.
+    """
     # Messages must not repeat the value: it may hold a password.
     try:
         parts = urlsplit(value)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         valid = False
-    if not valid or any(c.isspace() for c in value):
-        raise ValueError("expected an address such as https://host/v1")
+    if not valid or any(c.isspace() or ord(c) < 32 for c in value):
+        raise ValueError(f"expected {expected}")
     if parts.username is not None or holds_credential(value):
         raise ValueError(
             "an address must not hold a password or a key: put it in a variable and use "
@@ -53,11 +59,11 @@ def _variable(value: str) -> str:
     return value
 
 
-Address = Annotated[str, AfterValidator(_address)]
+Address = Annotated[str, AfterValidator(web_address)]
 """A web address without credentials in it."""
 Variable = Annotated[str, AfterValidator(_variable)]
 """The name of an environment variable."""
-Headers = dict[Annotated[str, AfterValidator(_header_name)], Annotated[str, AfterValidator(_header_value)]]
+Headers = dict[Annotated[str, AfterValidator(header_name)], Annotated[str, AfterValidator(header_value)]]
 """HTTP headers; a value may be `{ env = "VAR" }` in a file."""
 
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Annotated, Any, ClassVar, Generic, Self
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -25,7 +24,7 @@ from pydantic import (
 from typing_extensions import TypeVar
 
 from vf_core.config.base import StrictModel
-from vf_core.config.secrets import holds_credential
+from vf_core.config.client import header_name, header_value, web_address
 from vf_core.errors import ConfigError
 from vf_core.runtimes import runtime_config_class
 from vf_core.runtimes.base import RuntimeConfig
@@ -34,22 +33,17 @@ from vf_core.tasks.decorators import marked_tools
 from vf_core.trace.task import State, StateT
 
 PREFIX = re.compile(r"[A-Za-z0-9_-]{0,48}")
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FRAMING = frozenset(("host", "content-length", "transfer-encoding", "connection"))
 
 
 def _header_name(name: str) -> str:
-    if not _HEADER.fullmatch(name):
-        raise ValueError("not a header's name")
-    if name.lower() in _FRAMING:
+    if header_name(name).lower() in _FRAMING:
         raise ValueError("this header is set by the client itself")
     return name
 
 
 def _header_value(value: SecretStr) -> SecretStr:
-    # Messages must not repeat the value.
-    if any(ord(c) < 32 or ord(c) == 127 for c in value.get_secret_value()):
-        raise ValueError("a header's value must not hold control characters")
+    header_value(value.get_secret_value())
     return value
 
 
@@ -86,22 +80,9 @@ class ToolsetConfig(StrictModel):
     @field_validator("url")
     @classmethod
     def _address(cls, value: str | None) -> str | None:
-        # Messages must not repeat the value: it may hold a password.
         if value is None:
             return None
-        try:
-            parts = urlsplit(value)
-            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            valid = False
-        if not valid or any(c.isspace() or ord(c) < 32 for c in value):
-            raise ValueError("expected the address of an MCP server, such as https://host/mcp")
-        if parts.username is not None or holds_credential(value):
-            raise ValueError(
-                "an address must not hold a password or a key: put it in a variable and use "
-                'headers.Authorization = { env = "VAR" }'
-            )
-        return value
+        return web_address(value, "the address of an MCP server, such as https://host/mcp")
 
     @field_validator("tool_prefix")
     @classmethod
