@@ -19,6 +19,7 @@ from vf_core.interception.room import Hold, Room
 from vf_core.interception.upstream import Upstream
 from vf_core.interception.wire import Request, Responder
 from vf_core.text import bound
+from vf_core.tools.channel import SECRET_HEADER
 from vf_core.tools.seal import sealed
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class ToolDoor:
         self.key = key
         headers = dict(server.headers)
         if server.own and server.shared:
-            headers[CHANNEL] = sealed(session.channel_secret, server.seal)
+            headers[SECRET_HEADER] = sealed(session.channel_secret, server.seal)
         self.upstream = Upstream(
             server.url,
             headers=headers,
@@ -184,9 +185,8 @@ class ToolDoors:
         if door is None:
             raise ToolRefusal(404, "no such tool server")
         if request.method not in _METHODS:
-            raise ToolRefusal(
-                405, "a tool server takes POST, GET and DELETE", headers=((b"allow", _ALLOWED),)
-            )
+            what = "a tool server takes POST, GET and DELETE"
+            raise ToolRefusal(405, what, headers=((b"allow", _ALLOWED),))
         request.limit = MESSAGE_LIMIT
         request.hold = Hold(self.room)
         return door

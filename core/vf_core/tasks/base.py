@@ -56,17 +56,11 @@ def no_op(hook: Any) -> Any:
     return hook
 
 
-class Task(Generic[DataT, StateT, TaskConfigT]):
-    """One row with its behaviour. Subclass it as `Task[MyData, MyState, MyConfig]`; all three have defaults."""
+class _HasTools:
+    """What declares tool servers, and has their options among its own."""
 
-    NEEDS_CONTAINER: ClassVar[bool] = False
-    """It can't run in a runtime that has no image of its own."""
+    config: Any
     tools: ClassVar[tuple[type[Toolset[Any, Any]], ...]] = ()
-    """Tool servers that each of its rollouts has for itself."""
-
-    def __init__(self, data: DataT, config: TaskConfigT | None = None) -> None:
-        self.data = data
-        self.config = config if config is not None else config_type(type(self))()
 
     def server_config(self, cls: type[Toolset[Any, Any]]) -> ToolsetConfig:
         """The config of a declared toolset, found by its class among the fields of `self.config`. Override it where
@@ -79,6 +73,20 @@ class Task(Generic[DataT, StateT, TaskConfigT]):
     def tool_servers(self) -> list[Toolset[Any, Any]]:
         """The declared toolsets with their configs."""
         return [cls(self.server_config(cls)) for cls in self.tools]
+
+
+class Task(_HasTools, Generic[DataT, StateT, TaskConfigT]):
+    """One row with its behaviour. Subclass it as `Task[MyData, MyState, MyConfig]`; all three have defaults."""
+
+    NEEDS_CONTAINER: ClassVar[bool] = False
+    """It can't run in a runtime that has no image of its own."""
+    tools: ClassVar[tuple[type[Toolset[Any, Any]], ...]] = ()
+    """Tool servers that each of its rollouts has for itself."""
+    config: TaskConfigT
+
+    def __init__(self, data: DataT, config: TaskConfigT | None = None) -> None:
+        self.data = data
+        self.config = config if config is not None else config_type(type(self))()  # type: ignore[assignment]
 
     @no_op
     async def setup(self, trace: Trace[DataT, StateT], runtime: Runtime) -> None:
@@ -108,28 +116,17 @@ class Task(Generic[DataT, StateT, TaskConfigT]):
 TaskT = TypeVar("TaskT", bound=Task[Any, Any, Any], default=Task[Any, Any, Any])
 
 
-class Taskset(ABC, Generic[TaskT, TasksetConfigT]):
+class Taskset(_HasTools, ABC, Generic[TaskT, TasksetConfigT]):
     """Makes tasks. Subclass it as `Taskset[MyTask, MyTasksetConfig]` and give it `load`."""
 
     INFINITE: ClassVar[bool] = False
     """`load` never ends: a run must say how many tasks it takes, and can't shuffle."""
     tools: ClassVar[tuple[type[Toolset[Any, Any]], ...]] = ()
     """Tool servers that all rollouts of the run share."""
+    config: TasksetConfigT
 
     def __init__(self, config: TasksetConfigT) -> None:
         self.config = config
-
-    def server_config(self, cls: type[Toolset[Any, Any]]) -> ToolsetConfig:
-        """The config of a declared toolset, found by its class among the fields of `self.config`. Override it where
-        that does not tell."""
-        from vf_core.tasks.toolset import resolve_server_config
-
-        sole = len(set(self.tools)) == 1
-        return resolve_server_config(type(self).__name__, self.config, cls, sole=sole)
-
-    def tool_servers(self) -> list[Toolset[Any, Any]]:
-        """The declared toolsets with their configs."""
-        return [cls(self.server_config(cls)) for cls in self.tools]
 
     @abstractmethod
     def load(self) -> Iterable[TaskT]:
