@@ -36,8 +36,9 @@ def said(capsys: pytest.CaptureFixture[str], *args: str | Path) -> tuple[int, st
 
 def test_what_is_said_before_anything_is_started(done: Kit, capsys: pytest.CaptureFixture[str]) -> None:
     path, before = done.run_dir.path, done.run_dir.events.read_bytes()
-    code, out, _ = said(capsys, path, "--dry-run")
+    code, out, err = said(capsys, path, "--dry-run")
     assert (code, out.splitlines()) == (0, ["2 rollouts: 1 kept, 1 owed (1 error)", "  0001-0"])
+    assert "nothing answers at http://127.0.0.1:9/v1): `--scripted SCENARIO` starts it again" in err
     code, out, _ = said(capsys, "--json", done.run_dir.run_id, "--dry-run")
     told: dict[str, Any] = json.loads(out)
     assert (code, told["kept"], told["owed"], told["left"]) == (0, 1, ["0001-0"], [])
@@ -95,9 +96,14 @@ async def test_a_run_at_work_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
         assert "is at work (pid" in err
 
 
-def test_the_run_goes_on_in_lines(done: Kit, capsys: pytest.CaptureFixture[str]) -> None:
-    """What stood before is not told again."""
-    code, out, err = said(capsys, done.run_dir.path, "--headless")
+def test_the_run_goes_on_in_lines(
+    done: Kit, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stood before is not told again; from another directory than it was started in (C07)."""
+    elsewhere = done.run_dir.path.parent / "a b"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    code, out, err = said(capsys, f"../{done.run_dir.path.name}", "--headless")
     assert code == 3
     assert "0001-0 script 1: attempt 2 started (resume)" in out
     assert "0000-0" not in out
