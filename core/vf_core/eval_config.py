@@ -21,7 +21,7 @@ from vf_core.config.interception import InterceptionConfig
 from vf_core.config.layout import move_older, to_canonical
 from vf_core.config.load import Override, load_toml, read_overrides
 from vf_core.config.paths import text_of
-from vf_core.config.save import Judge, LeftOut, leave_out, plain, render
+from vf_core.config.save import Hidden, Judge, LeftOut, leave_out, plain, render
 from vf_core.config.secrets import is_secret_entry, is_secret_header, names_secret
 from vf_core.errors import ConfigError
 from vf_core.eval_choices import HARNESS, Written, dig, narrow, validate_tables
@@ -236,11 +236,11 @@ class EvalConfig(StrictModel):
 
     def secret_variables(self) -> frozenset[str]:
         """The variables that the config says hold secrets, whatever they are called: those of keys (`api_key_var`, of
-        a judge or a plugin too), and those that headers and values with a secret's name are taken from."""
+        a judge or a plugin too), and those that headers and values with a secret's name or type are taken from."""
         referred = {
             variable
-            for at, (variable, _) in self._refs.items()
-            if "headers" in at or any(names_secret((part,)) for part in at)
+            for at, (variable, value) in self._refs.items()
+            if "headers" in at or isinstance(value, Hidden) or any(names_secret((part,)) for part in at)
         }
         return frozenset(referred) | frozenset(_key_variables(self._dump()))
 

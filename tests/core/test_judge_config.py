@@ -18,13 +18,14 @@ from vf_core.judges.reference import ReferenceJudgeConfig
 from vf_core.judges.rubric import RubricJudgeConfig
 
 JUDGE = """
-from pydantic import Field
+from pydantic import Field, SecretStr
 from vf_core.judges import Judge, JudgeConfig
 
 
 class FussyConfig(JudgeConfig):
     fuss: int = Field(1, ge=0)
     forbidden: str = ""
+    hush: SecretStr = SecretStr("")
 
 
 class Fussy(Judge[float, FussyConfig]):
@@ -277,6 +278,14 @@ def test_a_saved_config_runs_again_without_its_secrets(here: Path, monkeypatch: 
     assert judges(again) == judges(config)
     assert judges(EvalConfig.from_dict(config.to_dict())) == judges(config)
     assert config.secret_variables() == {"OPENAI_API_KEY", "MY_KEY", "MY_HEADER"}
+
+
+def test_s01_a_variable_behind_a_secret_option_is_secret_whatever_both_are_called(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BLUE_HORSE", "canary")
+    text = BASE.replace('"reference"', '"fussy-judge"') + 'hush = { env = "BLUE_HORSE" }'
+    assert load(here, text).secret_variables() == {"OPENAI_API_KEY", "BLUE_HORSE"}
 
 
 def test_a_taskset_may_bring_judges_which_a_file_replaces(here: Path) -> None:

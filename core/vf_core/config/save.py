@@ -26,7 +26,7 @@ _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True, slots=True)
-class _Hidden:
+class Hidden:
     """A value that its model declares secret."""
 
     text: str
@@ -60,10 +60,10 @@ def plain(value: Any) -> Any:
         return sorted((plain(inner) for inner in value), key=str)
     if isinstance(value, SecretStr | SecretBytes):
         secret = value.get_secret_value()
-        return _Hidden(secret if isinstance(secret, str) else secret.decode("utf-8", "replace"))
+        return Hidden(secret if isinstance(secret, str) else secret.decode("utf-8", "replace"))
     if isinstance(value, Enum):
         value = value.value
-    if isinstance(value, bool | int | float | str | _Hidden):
+    if isinstance(value, bool | int | float | str | Hidden):
         return value
     if isinstance(value, Path):
         return text_of(value)
@@ -87,7 +87,7 @@ def leave_out(
         return {key: leave_out(value, refs, judge, left, (*at, key)) for key, value in data.items()}
     if isinstance(data, list):
         return [leave_out(value, refs, judge, left, (*at, str(i))) for i, value in enumerate(data)]
-    if isinstance(data, _Hidden):
+    if isinstance(data, Hidden):
         return left.add(at, data.text) if judge is not None and data.text else data.text
     if isinstance(data, str) and data and judge is not None:
         verdict = judge(at, data)
