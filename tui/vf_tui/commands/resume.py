@@ -125,7 +125,7 @@ def _config(
     from vf_core.engine.plan import check_runtime
     from vf_core.engine.same import config_to_resume
     from vf_core.plugins import load_class
-    from vf_core.scripted.scenario import DEMO, load_scenario
+    from vf_core.scripted.scenario import DEMO, PREFIX, load_scenario
 
     with quiet():
         config, changes = config_to_resume(run_dir, file, overrides)
@@ -139,10 +139,26 @@ def _config(
         # The address of a demo's model is another one each time.
         scripted = ""
     if scripted is None:
+        if model.startswith(PREFIX) and address.startswith(_LOOPBACK) and not _listens(address):
+            notice(f"warning: the scripted model of this run ended with its engine (nothing answers at {address}): "
+                   "`--scripted SCENARIO` starts it again")  # fmt: skip
         return config, None, []
     given, prepare = with_scripted(config, scripted)
     changes = [] if given.model == model else [f"model: {model} -> {given.model} (--scripted)"]
     return given, prepare, changes
+
+
+def _listens(address: str) -> bool:
+    """Somebody listens at an address of this machine."""
+    import socket
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(address)
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 80), timeout=2).close()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _refuse(changes: list[str], how: How) -> int:
