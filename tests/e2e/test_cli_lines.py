@@ -48,6 +48,13 @@ STORY = (
 )
 
 
+def test_what_a_group_adds_to_a_reward_is_told_when_it_is_known() -> None:
+    share = ev.Scored(seq=12, reward=0.75, rewards={"a": 0.5, "share": 0.25}, **R)
+    lines, _ = stream(*STORY[:10], share, share)
+    assert lines[-1] == "0000-0 add: reward 0.75 with its group's"
+    assert len(lines) == 6
+
+
 def test_a_rollouts_life_in_lines() -> None:
     lines, state = stream(*STORY)
     assert lines == [

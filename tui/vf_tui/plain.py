@@ -61,6 +61,11 @@ class PlainLines:
                 return f"{who}: {event.kind}: {one_line(event.message, limit=600)}"
             case ev.AttemptFinished() if self._first(event, f"ended {event.outcome}"):
                 return f"{who}: {self._ended(event, view)}"
+            # What its group's rewards add comes when it has ended.
+            case ev.Scored(reward=float(reward)) if view.ended_status and self._first(
+                event, f"{reward} in all"
+            ):
+                return f"{who}: reward {reward:g} with its group's"
             case ev.RuntimeChanged() if event.state in TOLD and self._first(event, _move(event)):
                 why = event.proof or event.detail
                 told = f" ({one_line(why)})" if why and self._first(event, why) else ""
