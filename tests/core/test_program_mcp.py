@@ -155,7 +155,7 @@ def test_many_sessions_leave_no_socket_and_say_nothing(
 def test_no_server_is_told_by_name_and_leaves_nothing_behind(capfd: pytest.CaptureFixture[str]) -> None:
     """M01: a port without a server."""
     before = _sockets()
-    with pytest.raises(McpSetupError, match=r"'gone' at http://127.0.0.1:9/mcp: ConnectError"):
+    with pytest.raises(McpSetupError, match=r"'gone': ConnectError"):
         McpTools({"gone": {"url": "http://127.0.0.1:9/mcp"}}, {})
     assert _sockets() <= before
     assert capfd.readouterr().err == ""
@@ -165,7 +165,7 @@ async def test_listing_all_servers_has_one_limit(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(mcp_tools, "MCP_LIST_TIMEOUT", 0.5)
     hole = await asyncio.start_server(lambda r, w: asyncio.sleep(600), "127.0.0.1", 0)
     url = f"http://127.0.0.1:{hole.sockets[0].getsockname()[1]}/mcp"
-    with pytest.raises(McpSetupError, match=r"'a' at .*'b' at .*no answer within 0.5 s"):
+    with pytest.raises(McpSetupError, match=r"'a': .*'b': no answer within 0.5 s"):
         await asyncio.to_thread(McpTools, {"a": {"url": url}, "b": {"url": url}}, {})
     hole.close()
 
@@ -192,9 +192,9 @@ async def test_servers_that_cannot_be_listed_end_the_program(tmp_path: Path) -> 
         ended = await run_agent("null", server, tmp_path, "--prompt=go", f"--mcp-config={config}")
         assert server.requests == 0
     assert ended.code == 1
-    assert ended.err.startswith(
-        f"error: MCP servers did not list their tools: 'calc' at {server.base_url}/no-mcp-here"
-    )
+    assert ended.err.startswith("error: MCP servers did not list their tools: 'calc': ")
+    # There is a secret in a server's address, and this ends up in traces.
+    assert "no-mcp-here" not in ended.err
 
 
 async def test_a_server_without_a_url_is_a_wrong_command_line(tmp_path: Path) -> None:

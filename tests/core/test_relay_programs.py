@@ -6,7 +6,9 @@ import asyncio
 import os
 from collections.abc import Iterator
 
+import mcp_types as types
 import pytest
+from pydantic import ValidationError
 
 from doubles.intercepted import Rig, rig, settle
 from doubles.mcp_process import McpProcess, mcp_server
@@ -61,6 +63,16 @@ async def test_m04_m02_resets_fail_nothing_and_a_death_is_told_once(monkeypatch:
         assert {FINAL, PASSING} & set(mcp_tools._FINAL_CODES) == {FINAL}
         assert "tool server 'calc': it is gone" in told
         assert server.url.removeprefix("http://").removesuffix("/mcp") not in told
+
+
+def test_what_a_server_says_that_no_tool_list_is_is_not_asked_again() -> None:
+    """S01, too: the address that a failure names has a secret in it."""
+    with pytest.raises(ValidationError) as caught:
+        types.ListToolsResult.model_validate({"tools": [{"name": "a", "inputSchema": "nonsense"}]})
+    assert not mcp_tools._may_pass(mcp_tools._Failed(caught.value, None))
+    assert mcp_tools._may_pass(mcp_tools._Failed(ConnectionError("reset"), None))
+    spec = {"url": "http://127.0.0.1:9/tools/canary/calc/mcp"}
+    assert mcp_tools._cause(OSError(f"no answer from {spec['url']}"), spec) == "no answer from its address"
 
 
 async def test_m01_m11_a_cancelled_call_ends_at_the_server_and_leaves_nothing(

@@ -68,7 +68,8 @@ class McpTools:
         try:
             result = asyncio.run(_call(self._servers[server], tool, arguments))
         except Exception as e:
-            return f"error: MCP tool {tool!r} of server {server!r} could not be called: {_cause(e)}"
+            why = _cause(e, self._servers[server])
+            return f"error: MCP tool {tool!r} of server {server!r} could not be called: {why}"
         if not result.content and result.structured_content is not None:
             return json.dumps(result.structured_content)
         return chat_content(result.content)
@@ -119,9 +120,9 @@ async def _list_all(servers: dict[str, Any]) -> list[list[Any]]:
         if task.cancelled():
             failed[name] = f"no answer within {MCP_LIST_TIMEOUT:g} s"
         elif error := task.exception():
-            failed[name] = _cause(error)
+            failed[name] = _cause(error, servers[name])
     if failed:
-        told = "; ".join(f"{name!r} at {servers[name].get('url')}: {why}" for name, why in failed.items())
+        told = "; ".join(f"{name!r}: {why}" for name, why in failed.items())
         raise McpSetupError(f"MCP servers did not list their tools: {told}")
     return [task.result() for task in tasks.values()]
 
@@ -228,6 +229,9 @@ async def _retried(call: Callable[[], Awaitable[Any]]) -> Any:
 def _may_pass(error: BaseException) -> bool:
     if not isinstance(error, _Failed):
         return False
+    # What the SDK cannot read, it could not read the next time either.
+    if type(error.error).__name__ == "ValidationError":
+        return False
     return getattr(error.error, "code", None) not in _FINAL_CODES and error.status not in _FINAL_STATUS
 
 
@@ -238,6 +242,7 @@ def _innermost(error: BaseException) -> BaseException:
     return error
 
 
-def _cause(error: BaseException) -> str:
-    text = str(error)
+def _cause(error: BaseException, spec: dict[str, Any]) -> str:
+    """What went wrong, without the server's address: there is a secret in it."""
+    text = str(error).replace(str(spec.get("url")), "its address")
     return text or type(error).__name__
