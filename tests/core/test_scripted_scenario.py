@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vf_core.errors import ConfigError
+from vf_core.judges.reference import ReferenceJudge
 from vf_core.scripted.replies import Player, Reply
-from vf_core.scripted.scenario import DEMO, Scenario, load_scenario
+from vf_core.scripted.scenario import DEMO, Fault, Scenario, Step, load_scenario
 
 TASK = {"role": "user", "content": "add 2 and 3"}
 
@@ -166,3 +168,20 @@ def test_a_wrong_file_is_told_by_name_and_place(tmp_path: Path, text: str, says:
 
 def test_the_demos_file_is_whole() -> None:
     assert load_scenario(DEMO).model == "scripted-demo"
+
+
+def test_the_scenario_that_the_page_shows_says_what_it_says(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    (tmp_path / "my.toml").write_text(page.partition("```ini\n")[2].partition("```")[0])
+    player = Player(load_scenario(tmp_path / "my.toml"))
+    asked = {"role": "user", "content": "What is 6 * 7?"}
+    first = _ask(player, asked)
+    assert json.loads(first.message["tool_calls"][0]["function"]["arguments"]) == {
+        "command": "echo $((6 * 7))"
+    }
+    assert _ask(player, asked, first.message, _tool("42\n")).message["content"] == "It is 42."
+    prompt = ReferenceJudge.prompt.replace("{question}", "What is 6 * 7?")
+    assert _ask(player, {"role": "user", "content": prompt}).message["content"] == "yes"
+    # Each field of a step and each kind of fault is named there.
+    for word in (*Step.model_fields, *get_args(Fault.model_fields["kind"].annotation)):
+        assert f"`{word}`" in page or f'kind = "{word}"' in page, word

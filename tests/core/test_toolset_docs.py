@@ -14,7 +14,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "tools.md"
 
 
 def test_d01_the_toolset_shown_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = dict(re.findall(r"(?ms)^```(python|ini)\n(.*?)^```$", PAGE.read_text("utf-8")))
+    shown = re.findall(r"(?ms)^```(python|ini)\n(.*?)^```$", PAGE.read_text("utf-8"))
+    blocks = dict(reversed(shown))  # the first of each; the test of it that stands below is code, too
+    assert [bool(compile(text, kind, "exec")) for kind, text in shown if kind == "python"] == [True, True]
     (tmp_path / "library.py").write_text(blocks["python"])
     (tmp_path / "eval.toml").write_text(blocks["ini"])
     monkeypatch.syspath_prepend(str(tmp_path))
