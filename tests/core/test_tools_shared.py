@@ -43,20 +43,24 @@ class Context:
 
 
 class Starts:
-    """Stands for the starting of programs. `fails`: which toolset's does; `hold`: it waits until that is set."""
+    """Stands for the starting of programs. `fails`: which toolset's does; `taken`: a port on which none can be;
+    `hold`: it waits until that is set."""
 
     def __init__(self) -> None:
         self.fails: type[Any] | None = None
+        self.taken = 0
+        self.asked: list[dict[str, Any]] = []
         self.hold = asyncio.Event()
         self.hold.set()
         self.under_way = asyncio.Event()
         self.runtimes: list[Runtime] = []
 
-    async def __call__(self, toolset: Any, runtime: Runtime, **_: Any) -> Served:
+    async def __call__(self, toolset: Any, runtime: Runtime, **asked: Any) -> Served:
+        self.asked.append(asked)
         self.runtimes.append(runtime)
         self.under_way.set()
         await self.hold.wait()
-        if type(toolset) is self.fails:
+        if type(toolset) is self.fails or (self.taken and asked.get("port") == self.taken):
             raise ToolsetError("nope")
         return Served(toolset, runtime, "http://127.0.0.1:9/mcp", 9, "t")
 
@@ -118,3 +122,25 @@ async def test_an_end_in_the_midst_of_a_start_is_an_error_for_those_who_wait(sta
     assert len(await tools.servers()) == 1
     await tools.close()
     assert tools.unsettled == []
+
+
+async def test_one_whose_port_was_taken_has_new_secrets(
+    starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has the port is told the old ones by the rollouts that know of no other."""
+    dead = iter([False])
+
+    async def lives(self: Served) -> bool:
+        return next(dead, True)
+
+    monkeypatch.setattr(Served, "lives", lives)
+    monkeypatch.setattr(shared_tools, "LOOK_SECONDS", 0.0)
+    tools = SharedTools([One()], Context())  # type: ignore[arg-type]
+    starts.taken = 9
+    await tools.servers()
+    async with asyncio.timeout(60):
+        while len(starts.asked) < 3:
+            await asyncio.sleep(0.01)
+    like = [(asked.get("port", 0), getattr(asked.get("like"), "token", None)) for asked in starts.asked]
+    assert like == [(0, None), (9, "t"), (0, None)]
+    await tools.close()

@@ -130,8 +130,8 @@ class SharedTools:
             except ToolsetError:
                 if before is None:
                     raise
-                # Somebody else may have that port by now.
-                served = await start(toolset, runtime, channel=(states, ""), like=before)
+                # Somebody else may have that port by now, and is told by rollouts what lets in there: no longer here.
+                served = await start(toolset, runtime, channel=(states, ""))
         except BaseException:
             await asyncio.shield(_confirm(runtime))
             raise
