@@ -114,8 +114,14 @@ async def test_a_run_that_is_over_goes_on_while_somebody_watches(tmp_path: Path)
         assert not run.done()
         assert await ask(kit, "restart", "0000-0") == (True, ("0000-0",))
         await kit.until(lambda: kit.rollout().attempt == 2 and kit.state.over)
+        # A restart that came to nothing: the run's end is not told again.
+        with kit.engine.scheduler.promise():
+            kit.engine.viewers(1)
+            for _ in range(5):
+                await asyncio.sleep(0)
         kit.engine.viewers(0)
         assert await run == 3
+        assert len(kit.of(ev.RunFinished)) == 2
 
 
 async def test_a_restart_needs_proof_or_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

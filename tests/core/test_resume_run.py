@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from vf_core.runtimes.lifecycle import State
 from vf_core.sandboxes.owners import Owner
 from vf_core.sandboxes.rows import Row
 from vf_core.tasks import Task, TaskConfig, TaskData
+from vf_core.trace.writer import TraceWriter
 
 
 def last(kit: Kit) -> dict[str, dict[str, Any]]:
@@ -187,19 +189,25 @@ async def test_t15_commands_while_a_run_is_taken_up(tmp_path: Path, seed: int) -
 
 async def test_a_member_of_a_kept_group_that_is_run_again_is_scored_with_the_others(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
-    config = script_config(
-        tmp_path, [f"[ -e {flag} ] && touch solved; true", "exit 1"], group=True, num_rollouts=2
-    )
+    scripts = [f"[ -e {flag} ] || touch solved; true", "exit 1"]
+    config = script_config(tmp_path, scripts, group=True, hook="shared by the best", num_rollouts=2)
     first, _ = await run_whole(config)
+    assert last(first)["0000-0"]["rewards"] == {"solved": 1.0, "share": 0.5}
     flag.touch()
     async with resumed_kit(config, first.run_dir.path) as (kit, run):
-        assert kit.state.kept in (0, 2)
         assert (await kit.engine.command("restart", ("0000-1",), {}, "test")).ok
         await run
-    records = last(kit)
-    assert records["0000-0"]["rewards"] == {"solved": 0.0, "share": 0.5}
-    assert records["0000-1"]["rewards"] == {"solved": 1.0, "share": 0.5}
-    assert kit.rollout("0000-1").reward == 1.5
+    assert kit.state.kept == 2
+    records = [record for record in kit.records() if record["info"]["vf_tui"]["rollout"].startswith("0000")]
+    # A kill between the two lines leaves the attempt that was run again missing, never rewards of two groups.
+    told = [
+        (r["info"]["vf_tui"]["rollout"], r["info"]["vf_tui"]["attempt"], r["rewards"]) for r in records[-2:]
+    ]
+    assert told == [
+        ("0000-0", 1, {"solved": 1.0, "share": 1.0}),
+        ("0000-1", 2, {"solved": 0.0, "share": 0.0}),
+    ]
+    assert (kit.rollout("0000-0").reward, kit.rollout("0000-1").reward) == (2.0, 0.0)
 
 
 async def test_a_group_is_scored_by_the_attempts_that_count(tmp_path: Path) -> None:
@@ -300,6 +308,24 @@ def test_x07_memory_is_bounded_by_a_line_however_large_the_file(tmp_path: Path) 
     tracemalloc.stop()
     assert len(found.by_rollout) == 24
     assert peak < 6 * path.stat().st_size / 24
+
+
+async def test_x07_traces_are_written_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large one is: screens are served, and programs heard, meanwhile. None is lost at the end."""
+    threads: set[int] = set()
+    write = TraceWriter.write
+
+    def watched(self: TraceWriter, trace: Any) -> None:
+        threads.add(threading.get_ident())
+        write(self, trace)
+
+    monkeypatch.setattr(TraceWriter, "write", watched)
+    kit, _ = await run_whole(script_config(tmp_path, ["true"] * 2, group=True, num_rollouts=2))
+    assert len(kit.records()) == 4
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
 
 
 @pytest.mark.parametrize(

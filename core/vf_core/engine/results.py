@@ -90,7 +90,9 @@ class Results:
             for hook in group_rewards(spec.task):
                 trace.rewards.pop(hook.name, None)
         await self._score_group(members)
-        for id, (_, _, trace) in members.items():
+        # A kill in between leaves the new one missing, so that the group is run again: never new and old shares.
+        for id in sorted(members, key=lambda id: id not in recalled):
+            trace = members[id][2]
             if id not in recalled or dict(trace.rewards) != recalled[id]:
                 await self._write(trace)
             self._last[id] = trace.id

@@ -41,10 +41,13 @@ class ScriptTask(Task[TaskData]):
 
 
 class GroupTask(ScriptTask):
-    """The rollouts of a task share one reward among them."""
+    """The rollouts of a task share one reward; with the hook `shared by the best`, those that solved it do."""
 
     @group_reward
     def share(self, traces: list[Trace[Any, Any]]) -> list[float]:
+        if self.data.description == "shared by the best":
+            solved = [trace.rewards["solved"] for trace in traces]
+            return [one / max(1.0, sum(solved)) for one in solved]
         return [1 / len(traces)] * len(traces)
 
 
