@@ -70,6 +70,7 @@ def test_a_run_is_listed_stopped_restarted_and_paused(home: Home) -> None:
 
     code, ended = ask(home, "stop", short, "all", "--confirm")
     assert (code, len(ended["targets"]), ended["ok"]) == (0, 3, True)
+    assert ended["message"] == "each sandbox is proven gone"
     wait_for(lambda: not alive(launch["pid"]), "the engine's end")
     code, over = ask(home, "stop", short, "all")
     assert (code, over["changed"], over["message"]) == (0, [], "it is over")

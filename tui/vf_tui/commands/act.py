@@ -117,7 +117,9 @@ def _do(run: RunSummary, asked: Any, *, dry_run: bool = False, as_json: bool) ->
     what, reply = asyncio.run(_ask(run, asked, dry_run=dry_run))
     if reply is None:
         return _tell(run, what, ok=True, changed=(), message="dry run: nothing was sent", as_json=as_json)
-    code = _tell(run, what, ok=reply.ok, changed=reply.changed, message=reply.message, as_json=as_json)
+    confirmed = reply.ok and reply.changed and what.proves and what.verb == "stop"
+    message = reply.message or ("each sandbox is proven gone" if confirmed else "")
+    code = _tell(run, what, ok=reply.ok, changed=reply.changed, message=message, as_json=as_json)
     if code != OK and what.proves and _unproven(run, what):
         return UNCONFIRMED
     return code

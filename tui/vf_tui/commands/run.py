@@ -88,7 +88,9 @@ def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Print JSON lines: a launch record first, a done record last.",
         ),
         click.option(
-            "--dry-run", is_flag=True, help="Check everything, print the resolved config, start nothing."
+            "--dry-run",
+            is_flag=True,
+            help="Check everything, print the resolved config (`resume`: what is kept and owed), start nothing.",
         ),
         click.option(
             "--embedded", is_flag=True, help="Run the engine inside this process; the run ends with it."
@@ -168,15 +170,12 @@ def _is_option(arg: str) -> bool:
 
 def load_config(path: Path | None, overrides: Sequence[str], *, quietly: bool = True) -> EvalConfig:
     """Read and check a config; `quietly`: what plugins print meanwhile goes to the log."""
-    from vf_core.engine.plan import check_runtime
+    from vf_core.engine.plan import make_harness
     from vf_core.eval_config import EvalConfig
-    from vf_core.plugins import load_class
 
     with quiet() if quietly else contextlib.nullcontext():
         config = EvalConfig.load(path, overrides)
-        harness = config.env.agent.harness
-        load_class("harness", harness.id)(harness).validate()
-        check_runtime(config)
+        make_harness(config)
     return config
 
 
@@ -266,11 +265,14 @@ def on_screen(start: Callable[[], Launched], about: Description, how: How) -> in
 
     starting = Starting(start)
     code = show(StartingLink(starting, about), embedded=how.embedded, **(how.screen or {}))
-    if not starting.done:
+    early = not starting.done
+    if early:
         notice("still starting the run")
     launched = starting.launched()
     if how.embedded:
         _end_embedded(launched)
+    elif early:
+        notice(f"run continues; come back with `vf-tui attach {launched.run_dir.run_id[:8]}`")
     return code
 
 
