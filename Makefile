@@ -39,7 +39,7 @@ venv: $(READY)
 # A virtual environment without pip (Debian without python3-venv) is made by virtualenv or uv where they are.
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 …"; exit 2; }
-	@echo "Installing into $(VENV) (half a minute)…"
+	@echo "Installing into $(VENV) (a minute or more)…"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); uv venv --seed $(VENV); } || { echo "No way to make a virtual environment: install python3-venv or uv."; exit 2; }
 	@if $(BIN)/python -m pip --version >/dev/null 2>&1; then $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'; else uv pip install -q --python $(BIN)/python -e '.[dev]'; fi
 	@touch $@

@@ -26,7 +26,7 @@ EPILOG = (
 # Name, module under vf_tui.commands, and the line that `--help` shows without importing it.
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("run", "Start a run and watch it."),
-    "resume": ("resume", "Run again what is missing of a run, or went wrong; the rest stands."),
+    "resume": ("resume", "Take up a run whose engine is gone."),
     "demo": ("demo", "A real run with nothing to configure: bundled tasks, a scripted model."),
     "attach": ("view", "Watch a run that is live."),
     "open": ("view", "Look at any run directory, also one written by verifiers."),
