@@ -94,6 +94,18 @@ class Empty(Toolset):
     """No tools."""
 
 
+class Twins(Toolset):
+    @tool(name="it")
+    def one(self) -> str:
+        """One."""
+        return ""
+
+    @tool
+    def it(self) -> str:
+        """The other, which would be the only one."""
+        return ""
+
+
 class Long(Toolset):
     @tool(name="x" * 64)
     def it(self) -> str:
@@ -176,6 +188,7 @@ def check(
         ((Joins, BareToo), (), "bare names is taken twice: by toolset Joins and by toolset BareToo"),
         ((Edit,), (), "the prefix 'edit' is taken twice: by harness 'bash' and by toolset Edit"),
         ((Empty,), (), "toolset Empty has no tools (mark its methods with @tool)"),
+        ((Twins,), (), "toolset Twins has two tools of the name 'it'"),
         ((Long,), (), f"models cannot be told of a tool 'long_{'x' * 64}'"),
         ((Stateful,), (), "its state Needy cannot be made"),
         ((Prefixed,), (), "TOOL_PREFIX is to be at most 48 letters"),

@@ -14,6 +14,7 @@ from vf_core.runtimes import runtime_is_local
 from vf_core.runtimes.base import RuntimeConfig
 from vf_core.tasks import Task, Taskset
 from vf_core.tasks.base import state_type
+from vf_core.tasks.decorators import marked_tools
 from vf_core.tasks.toolset import PREFIX, Toolset, needs_channel, tool_names, toolset_state
 
 SHARED_KEY = "env.taskset"
@@ -105,6 +106,9 @@ def _check(given: _Given, config: EvalConfig) -> None:
         return
     if not tool_names(cls):
         raise PluginError(f"{given.what} has no tools", hint="mark its methods with @tool")
+    names = [mark_name or name for name, mark_name in marked_tools(cls)]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise PluginError(f"{given.what} has two tools of the name {twice[0]!r}")
     for part in (cls, type(own)):
         if part.__module__ == "__main__" or "<locals>" in part.__qualname__:
             raise PluginError(
