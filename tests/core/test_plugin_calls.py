@@ -190,6 +190,8 @@ from vf_core.tasks import Task, TaskData, Taskset, TasksetConfig
 class Config(HarnessConfig):
     seen: list[str] = []
 class Changing(Harness[Config]):
+    def validate(self):
+        self.config.seen.append("made")
     async def setup(self, runtime):
         self.mine = runtime.name
     async def launch(self, ctx, trace, runtime, endpoint, secret, mcp_urls, on_output):
@@ -231,7 +233,7 @@ async def test_x11_what_plugins_change_on_their_configs_stays_with_them(tmp_path
         kit, code = await run_whole(settings)
     assert (code, {r.reward for r in kit.state.rollouts.values()}) == (0, {1.0})
     records = kit.records()
-    assert [r["info"]["harness"] for r in records] == [[True, r["id"], "LEAK"] for r in records]
+    assert [r["info"]["harness"] for r in records] == [[True, "made", r["id"], "LEAK"] for r in records]
     assert settings.to_toml() == kit.run_dir.config.read_text() == before
 
 

@@ -1,13 +1,16 @@
-"""The command that adds a package to the environment that vf-tui itself runs in."""
+"""Packages of the environment that vf-tui itself runs in: how one is added, and which are worked on in place."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import shlex
 import sys
 import tomllib
+from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 RECEIPT = "uv-receipt.toml"
 
@@ -47,3 +50,13 @@ def _source(requirement: dict[str, Any]) -> str:
     if "git" in requirement:
         return f"{requirement['name']}{extras} @ git+{requirement['git']}"
     return f"{requirement['name']}{extras}{requirement.get('specifier', '')}"
+
+
+def editable_root(distribution: Distribution) -> Path | None:
+    """The project's directory, where the distribution is an editable install."""
+    try:
+        told = json.loads(distribution.read_text("direct_url.json") or "{}")
+        editable, url = told.get("dir_info", {}).get("editable"), urlsplit(told.get("url", ""))
+    except (ValueError, AttributeError):
+        return None
+    return Path(unquote(url.path)) if editable and url.scheme == "file" else None

@@ -13,14 +13,13 @@ and have an `__all__`.
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
+from vf_core.config.installing import editable_root
 from vf_core.plugins import Kind, builtins, kinds, namespace
 
 GROUP = "vf_tui.plugins"
@@ -99,17 +98,9 @@ def _modules(distribution: importlib.metadata.Distribution) -> Iterator[tuple[st
             yield parts[0], Path(str(path.locate()))
         elif len(parts) == 1 and path.suffix == ".py" and path.stem.isidentifier():
             yield path.stem, Path(str(path.locate()))
-    for root in _in_place(distribution):
+    if (root := editable_root(distribution)) is not None:
         for place in (root, root / "src"):
             yield from _in(place)
-
-
-def _in_place(distribution: importlib.metadata.Distribution) -> Iterator[Path]:
-    """The project's directory, where the distribution is an editable install."""
-    told = json.loads(distribution.read_text("direct_url.json") or "{}")
-    url = urlsplit(told.get("url", ""))
-    if url.scheme == "file" and told.get("dir_info", {}).get("editable"):
-        yield Path(unquote(url.path))
 
 
 def _in(directory: Path) -> Iterator[tuple[str, Path]]:

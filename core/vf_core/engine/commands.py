@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from vf_core.engine.jobs import Intent, Job, announce_dequeued, confirm_gone, make_final
+from vf_core.engine.jobs import Intent, Job, announce_dequeued, make_final
 from vf_core.errors import SandboxError, VfError
 from vf_core.events import types as ev
 from vf_core.events.command import COMMAND_NAMES, Reply
+from vf_core.rollout.sandboxes import stop_all
 from vf_core.runtimes.base import Runtime
 from vf_core.runtimes.lifecycle import State
 
@@ -161,7 +162,7 @@ class Commands:
         if confirm:
             unsettled = [runtime for runtime in meant if not runtime.state.settled]
             changed = changed or bool(unsettled)
-            errors = await confirm_gone(unsettled)
+            errors = await stop_all(unsettled, confirm=True)
             job.forget_gone()
             if errors:
                 raise _UnconfirmedError(errors[0], changed)
@@ -173,7 +174,7 @@ class Commands:
         """Nobody waits for it, and yet what was asked to go is not left in doubt."""
         if not any(runtime.state is State.SENT for runtime in meant):
             return
-        task = asyncio.create_task(confirm_gone([r for r in meant if not r.state.settled]))
+        task = asyncio.create_task(stop_all([r for r in meant if not r.state.settled], confirm=True))
         self._proofs.add(task)
         task.add_done_callback(self._proofs.discard)
         task.add_done_callback(lambda _: job.forget_gone())
@@ -196,7 +197,7 @@ class Commands:
             if job.result is None:
                 await attempt.stop()
             await job.idle.wait()
-        errors = [] if force else await confirm_gone(meant)
+        errors = [] if force else await stop_all(meant, confirm=True)
         if job.asked != asked:
             return False
         if errors:

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from vf_core.engine.commands import Commands
-from vf_core.engine.jobs import Job, begin, confirm_gone, run_job
+from vf_core.engine.jobs import Job, begin, run_job
 from vf_core.engine.launching import Launching
 from vf_core.engine.plan import Plan
 from vf_core.engine.recording import Recording
@@ -26,6 +26,7 @@ from vf_core.events.state import RunState
 from vf_core.interception.reach import make_server
 from vf_core.rollout import Attempt, Result, RolloutSpec, RunContext
 from vf_core.rollout.context import TUNNEL
+from vf_core.rollout.sandboxes import stop_all
 from vf_core.runs.layout import RunDir
 from vf_core.runtimes.base import Runtime
 from vf_core.sandboxes.ledger import Ledger
@@ -305,7 +306,7 @@ class Engine:
         if left:
             them = f"{len(left)} sandboxes are" if len(left) > 1 else "1 sandbox is"
             self.publish(ev.Log(level="info", message=f"waiting for proof that {them} gone"))
-            await asyncio.gather(confirm_gone(left), self._tools.close())
+            await asyncio.gather(stop_all(left, confirm=True), self._tools.close())
         if self.scheduler.busy:
             return False
         await self._results.flush()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from vf_core.errors import RolloutError, SandboxError
+from vf_core.errors import RolloutError
 from vf_core.eval_config import RolloutRetryConfig
 from vf_core.events import types as ev
 from vf_core.rollout import Attempt, Result, RolloutSpec
@@ -171,19 +171,3 @@ def announce_dequeued(job: Job, host: Host, condition: str) -> None:
     job.queued = False
     job.result = Result("stopped", condition)
     _announce(job, host, job.number, job.result, final=True)
-
-
-async def confirm_gone(runtimes: list[Runtime]) -> list[SandboxError]:
-    """Bring every sandbox of `runtimes` to proof, in parallel; returns what stood in the way."""
-
-    async def one(runtime: Runtime) -> SandboxError | None:
-        if runtime.state is State.NEW:
-            return None
-        try:
-            await runtime.stop_confirmed()
-        except SandboxError as e:
-            return e
-        return None
-
-    results = await asyncio.gather(*(one(runtime) for runtime in runtimes))
-    return [error for error in results if error is not None]

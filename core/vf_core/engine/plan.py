@@ -44,12 +44,7 @@ def make_plan(config: EvalConfig, *, keys: bool = True) -> Plan:
     Raises `ConfigError` or `PluginError` for what can't run; an error inside a taskset says which.
     """
     env = config.env
-    # Each plugin has a config of its own: what it changes there must not reach the run's, which is saved.
-    harness: Harness[Any] = load_class("harness", env.agent.harness.id)(
-        env.agent.harness.model_copy(deep=True)
-    )
-    harness.validate()
-    check_runtime(config)
+    harness = make_harness(config)
     taskset = load_class("taskset", env.taskset.id)(env.taskset.model_copy(deep=True))
     try:
         tasks = list(taskset.select(config.num_tasks, config.shuffle, config.seed))
@@ -82,7 +77,20 @@ def make_plan(config: EvalConfig, *, keys: bool = True) -> Plan:
     return Plan(config, harness, specs, (*_warnings(tasks, harness, config), *warnings_of(shared)), shared)
 
 
-def check_runtime(config: EvalConfig) -> None:
+def make_harness(config: EvalConfig) -> Harness[Any]:
+    """The run's harness, where it and the chosen runtime can work as configured; no task is read for that.
+
+    Raises `ConfigError` or `PluginError` where they can't.
+    """
+    given = config.env.agent.harness
+    # A plugin has a config of its own: what it changes there must not reach the run's, which is saved.
+    harness: Harness[Any] = load_class("harness", given.id)(given.model_copy(deep=True))
+    harness.validate()
+    _check_runtime(config)
+    return harness
+
+
+def _check_runtime(config: EvalConfig) -> None:
     """Raises `ConfigError` for what this machine or the installed SDK cannot do with the chosen runtime, and for a
     runtime that has no way to this machine."""
     try:

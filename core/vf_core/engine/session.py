@@ -47,7 +47,9 @@ class EngineSession:
         is at work there.
         """
         if resume:
-            _check_files(run_dir)
+            from vf_core.engine.resume import check_files
+
+            check_files(run_dir)
         async with AsyncExitStack() as stack:
             stack.callback(RunLock(run_dir.events).release)
             withhold(config.secret_variables())
@@ -88,12 +90,6 @@ def _save_config(config: EvalConfig, run_dir: RunDir) -> None:
         write_private(run_dir.config, config.to_toml().encode())
     except OSError as e:
         raise RunDirError(f"cannot write {run_dir.config}: {e.strerror or e}") from e
-
-
-def _check_files(run_dir: RunDir) -> None:
-    from vf_core.engine.resume import check_files
-
-    check_files(run_dir)
 
 
 def _take_over(run_dir: RunDir, plan: Plan, ledger: Ledger) -> Saved:

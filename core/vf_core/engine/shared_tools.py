@@ -4,21 +4,20 @@ die, ended with the run."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vf_core.errors import RolloutError, SandboxError, ToolsetError
+from vf_core.errors import RolloutError, ToolsetError
 from vf_core.events import types as ev
 from vf_core.interception.channel import STATE_PATH
 from vf_core.rollout.context import RunContext
-from vf_core.rollout.sandboxes import make_box, moved
-from vf_core.rollout.tools import all_or_none, as_server, channel_root, external, port_of
+from vf_core.rollout.sandboxes import stop_all
+from vf_core.rollout.tools import all_or_none, as_server, channel_root, external, port_of, tools_box
 from vf_core.runtimes.base import Runtime
-from vf_core.runtimes.lifecycle import State, Transition
+from vf_core.runtimes.lifecycle import State
 from vf_core.tasks.toolset import Toolset, needs_channel
 from vf_core.tools.launch import Served, label, start
 
@@ -96,7 +95,7 @@ class SharedTools:
                 await asyncio.wait({task})
             elif task is not None and not task.cancelled():
                 task.exception()
-        await asyncio.gather(*(_confirm(runtime) for runtime in mine))
+        await stop_all(mine, confirm=True)
 
     async def _start_all(self) -> list[_Running]:
         before = list(self._runtimes)
@@ -105,7 +104,7 @@ class SharedTools:
         except BaseException:
             # Those that had started are not wanted without the others.
             made = [runtime for runtime in self._runtimes if runtime not in before]
-            await asyncio.shield(asyncio.gather(*map(_confirm, made)))
+            await asyncio.shield(stop_all(made, confirm=True))
             raise
 
     async def _start(self, k: int, toolset: Toolset[Any, Any], before: Served | None = None) -> _Running:
@@ -133,19 +132,13 @@ class SharedTools:
                 # Somebody else may have that port by now, and is told by rollouts what lets in there: no longer here.
                 served = await start(toolset, runtime, channel=(states, ""))
         except BaseException:
-            await asyncio.shield(_confirm(runtime))
+            await asyncio.shield(stop_all([runtime], confirm=True))
             raise
         return _Running(toolset, as_server(served, shared=True), served)
 
     def _box(self, k: int, toolset: Toolset[Any, Any]) -> Runtime:
-        context, config = self._context, toolset.config.runtime
-        serves = toolset.server_name or type(toolset).__name__
-
-        def observe(move: Transition) -> None:
-            context.publish(moved(move, config, "", 0, serves))
-
-        name = f"vf-{context.run[:8]}-shared-{k}-{secrets.token_hex(3)}"
-        runtime = make_box(config, name, context, observe, more={"tools": f"shared-{k}"})
+        name = f"vf-{self._context.run[:8]}-shared-{k}-{secrets.token_hex(3)}"
+        runtime = tools_box(toolset, name, f"shared-{k}", self._context)
         self._runtimes.append(runtime)
         return runtime
 
@@ -183,7 +176,7 @@ class SharedTools:
             last = await served.last_words()
             more = f"starting it again ({self._restarts} more such starts)"
             self._say("warning", f"shared {what} died; {more}{last}")
-            await _confirm(served.runtime)
+            await stop_all([served.runtime], confirm=True)
             running[k] = await self._start(k + 1, dead.toolset, served)
         except RolloutError as e:
             self._say("error", f"shared {what} could not be started again: {e}")
@@ -193,9 +186,3 @@ class SharedTools:
 
     def _say(self, level: str, message: str) -> None:
         self._context.publish(ev.Log(level=level, message=message[: ev.MESSAGE_LIMIT]))
-
-
-async def _confirm(runtime: Runtime) -> None:
-    # What stands in the way is in its state and its detail.
-    with contextlib.suppress(SandboxError):
-        await runtime.stop_confirmed()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from vf_core.interception.wire import Headers, Refusal, Request, Responder
+from vf_core.interception.wire import JSON, Refusal, Request, Responder
 
 if TYPE_CHECKING:
     from vf_core.interception.session import Session
@@ -18,7 +18,6 @@ STATE_LIMIT = 8 * 1024 * 1024
 """Bytes of a state, as JSON."""
 
 _METHODS = {STATE_PATH: (b"GET", b"PUT", b"PATCH"), TASK_PATH: (b"GET",)}
-_JSON: Headers = ((b"content-type", b"application/json"),)
 
 
 class Channel:
@@ -44,9 +43,9 @@ class Channel:
         if self._session.closed:
             raise Refusal(401, "the rollout is over", kind="authentication_error")
         if request.path == TASK_PATH:
-            responder.respond(200, _JSON, self._told_task())
+            responder.respond(200, JSON, self._told_task())
         elif request.method == b"GET":
-            responder.respond(200, _JSON, self._told_state())
+            responder.respond(200, JSON, self._told_state())
         else:
             self._replace(request.body, merged=request.method == b"PATCH")
             responder.respond(204, (), b"")

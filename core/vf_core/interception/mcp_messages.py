@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vf_core.interception.dialect_chat import loads
-from vf_core.interception.wire import Headers, Refusal, Responder
+from vf_core.interception.wire import JSON, Refusal, Responder
 
 MESSAGE_LIMIT = 32 * 1024 * 1024
 """Bytes of one message, either way."""
@@ -26,7 +26,6 @@ WHOLE = 1024 * 1024
 """Bytes up to which a message is read whole."""
 _PEEK = 4096
 _TOOLS_KEPT = 500
-JSON: Headers = ((b"content-type", b"application/json"),)
 _ID = re.compile(rb'"id"\s*:\s*(-?\d+|"(?:[^"\\]|\\.){0,200}")')
 _METHOD = re.compile(rb'(?<!\\)"method"\s*:\s*"([A-Za-z0-9_/$.-]{1,100})"')
 _RESULT = re.compile(rb'(?<!\\)"(?:result|error)"\s*:\s*\{')

@@ -17,7 +17,6 @@ from vf_core.errors import ProviderError
 from vf_core.interception.client import Call
 from vf_core.interception.mcp_messages import (
     FINAL,
-    JSON,
     MESSAGE_LIMIT,
     PASSING,
     WHOLE,
@@ -28,7 +27,7 @@ from vf_core.interception.mcp_messages import (
 )
 from vf_core.interception.room import Hold
 from vf_core.interception.stream_chat import event_data
-from vf_core.interception.wire import Request, Responder
+from vf_core.interception.wire import JSON, Request, Responder
 
 if TYPE_CHECKING:
     from vf_core.interception.tool_server import ToolDoor

@@ -24,14 +24,13 @@ from vf_core.interception.tool_server import TOOLS, ToolDoor
 from vf_core.interception.tunnel.base import Tunnel
 from vf_core.interception.tunnel.probe import HEADER, HEALTH
 from vf_core.interception.upstream import MAX_CONNECTIONS, ClientSettings, Upstream
-from vf_core.interception.wire import Headers, Refusal, Request, Responder, ServerConnection
+from vf_core.interception.wire import JSON, Refusal, Request, Responder, ServerConnection
 
 log = logging.getLogger(__name__)
 
 CHAT = "/v1/chat/completions"
 MODELS = "/v1/models"
 _METHODS = {CHAT: b"POST", MODELS: b"GET", HEALTH: b"GET"}
-_JSON: Headers = ((b"content-type", b"application/json"),)
 _BACKLOG = 4096
 _NEVER_RETRY = (b"x-should-retry", b"false")
 _PROBE = HEADER.encode()
@@ -267,14 +266,14 @@ class InterceptionServer:
         if session is None or self._upstream is None:
             question = request.header(_PROBE)
             answer = self._probes.pop(_digest(question), "ok") if question else "ok"
-            responder.respond(200, _JSON, b'{"status": "%b"}' % answer.encode())
+            responder.respond(200, JSON, b'{"status": "%b"}' % answer.encode())
         elif session.closed:
             raise _unknown()
         elif request.path == CHAT:
             digest = hashlib.sha256(request.body).digest()
             session.ask(parse_request(request.body), digest, request.headers, responder, self._upstream)
         else:
-            responder.respond(200, _JSON, _models(session.model, request.path))
+            responder.respond(200, JSON, _models(session.model, request.path))
 
 
 def _bearer(request: Request) -> bytes:

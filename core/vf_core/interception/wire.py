@@ -32,7 +32,7 @@ _PIPELINE_LIMIT = 16
 _LINGER_SECONDS = 2.0
 
 Headers = Sequence[tuple[bytes, bytes]]
-_JSON: Headers = ((b"content-type", b"application/json"),)
+JSON: Headers = ((b"content-type", b"application/json"),)
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 
 
@@ -49,7 +49,7 @@ class Refusal(Exception):
 
     def answer(self, responder: Responder) -> None:
         """Send it."""
-        responder.respond(self.status, (*_JSON, *self.headers), error_body(str(self), self.kind))
+        responder.respond(self.status, (*JSON, *self.headers), error_body(str(self), self.kind))
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vf_core.errors import HarnessError, boundary
 from vf_core.harnesses.base import ExitMeaning, ModelContext, describe_exit
 from vf_core.runtimes.base import ProgramResult
-from vf_core.tasks.calls import Sink, call, in_thread
+from vf_core.tasks.calls import Sink, call, in_thread, is_ours
 from vf_core.text import one_line
 
 if TYPE_CHECKING:
@@ -25,11 +25,6 @@ _WORDS_LIMIT = 48
 _MEANING_SECONDS = 10.0
 
 
-def _is_ours(harness: Harness[Any]) -> bool:
-    """It is known not to block."""
-    return type(harness).__module__.startswith("vf_core.")
-
-
 def _what(harness: Harness[Any], method: str = "") -> str:
     return f"harness {harness.config.id!r} {method}".rstrip()
 
@@ -37,7 +32,7 @@ def _what(harness: Harness[Any], method: str = "") -> str:
 async def set_up(harness: Harness[Any], runtime: Runtime) -> None:
     """`Harness.setup`. Raises HarnessError for whatever it raises that is no RolloutError."""
     async with boundary(HarnessError, _what(harness, "setup")):
-        if _is_ours(harness):
+        if is_ours(harness):
             await harness.setup(runtime)
         else:
             await call(harness.setup, [runtime], runtime=runtime, what=_what(harness, "setup"))
@@ -56,7 +51,7 @@ async def launch(  # noqa: PLR0917
     """`Harness.launch`. Raises HarnessError for whatever it raises that is no RolloutError, and for a result that is
     none."""
     async with boundary(HarnessError, _what(harness)):
-        if _is_ours(harness):
+        if is_ours(harness):
             return await harness.launch(ctx, trace, runtime, endpoint, secret, mcp_urls, on_output)
         sink = Sink(on_output)
         try:
@@ -72,7 +67,7 @@ async def launch(  # noqa: PLR0917
 async def exit_meaning(harness: Harness[Any], code: int) -> ExitMeaning:
     """`Harness.exit_meaning`, its text with the code in it. Raises HarnessError for whatever it raises, and for an
     answer that is none."""
-    if _is_ours(harness):
+    if is_ours(harness):
         return harness.exit_meaning(code)
     what = _what(harness, "exit_meaning")
     async with boundary(HarnessError, what), asyncio.timeout(_MEANING_SECONDS):

@@ -62,7 +62,8 @@ def moved(
 
 
 async def stop_all(runtimes: Iterable[Runtime], *, confirm: bool) -> list[SandboxError]:
-    """Stop sandboxes, all at once, and with `confirm` wait for proof; what stood in the way."""
+    """Stop sandboxes, all at once, and with `confirm` wait for proof; what stood in the way, which is in their states
+    too."""
 
     async def one(runtime: Runtime) -> SandboxError | None:
         try:

@@ -91,17 +91,9 @@ class AttemptTools:
         config = toolset.config
         if config.url is not None or config.colocated:
             return Placed(toolset)
-        spec, number = self._spec, self._number
-        name = f"vf-{self._context.run[:8]}-{spec.id}-a{number}-t{k}"
-
-        def observe(move: Transition) -> None:
-            serves = toolset.server_name or type(toolset).__name__
-            self._context.publish(moved(move, config.runtime, spec.id, number, serves))
-
-        labels = {"tools": str(k)}
-        box = make_box(
-            config.runtime, name, self._context, observe, rollout=spec.id, number=number, more=labels
-        )
+        id, number = self._spec.id, self._number
+        name = f"vf-{self._context.run[:8]}-{id}-a{number}-t{k}"
+        box = tools_box(toolset, name, str(k), self._context, rollout=id, number=number)
         return Placed(toolset, box)
 
     async def _start(self, placed: Placed, k: int, session: Session) -> Sequence[ToolServer]:
@@ -128,6 +120,25 @@ class AttemptTools:
         """The how-manieth it is of those that share its sandbox."""
         mine = self._placed[k].runtime
         return 0 if mine is not None else sum(1 for p in self._placed[:k] if p.toolset.config.colocated)
+
+
+def tools_box(
+    toolset: Toolset[Any, Any],
+    name: str,
+    label: str,
+    context: RunContext,
+    *,
+    rollout: str = "",
+    number: int = 0,
+) -> Runtime:
+    """The sandbox that `toolset`'s server has for itself, not started: of an attempt of `rollout`, or (empty) of the
+    whole run. `label` tells it from others of the same owner."""
+    config, serves = toolset.config.runtime, toolset.server_name or type(toolset).__name__
+
+    def observe(move: Transition) -> None:
+        context.publish(moved(move, config, rollout, number, serves))
+
+    return make_box(config, name, context, observe, rollout=rollout, number=number, more={"tools": label})
 
 
 def as_server(served: Served, *, shared: bool = False) -> ToolServer:

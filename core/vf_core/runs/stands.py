@@ -46,7 +46,7 @@ class Stand:
 @dataclass(slots=True)
 class Stands:
     """By rollout, the trace of its highest attempt (of equal ones the last); records that name no rollout, by the
-    task's index and in order; the highest attempt seen of each rollout."""
+    task's index and in order."""
 
     by_rollout: dict[str, Stand] = field(default_factory=dict)
     unnamed: dict[int, list[Stand]] = field(default_factory=dict)

@@ -35,7 +35,7 @@ async def invoke(
     if getattr(fn, "does_nothing", False):
         return None
     what = what or f"{getattr(fn, '__qualname__', fn)}"
-    if _is_ours(fn):
+    if is_ours(getattr(fn, "__self__", None)):
         result = fn(**arguments(fn, available, what))
         return await result if inspect.isawaitable(result) else result
     with _Lent(available) as lent:
@@ -71,10 +71,9 @@ def own_copy(plugin: PluginT) -> PluginT:
     return own  # type: ignore[no-any-return]
 
 
-def _is_ours(fn: Callable[..., Any]) -> bool:
-    """A hook of this project's own tasks: it is known not to block."""
-    owner = getattr(fn, "__self__", None)
-    return owner is not None and type(owner).__module__.startswith("vf_core.")
+def is_ours(plugin: object) -> bool:
+    """It comes with us: its hooks are known not to block."""
+    return type(plugin).__module__.startswith("vf_core.")
 
 
 async def _wait_for(awaitable: Any) -> Any:
@@ -157,4 +156,4 @@ class Elsewhere:
         setattr(self._vf_target, name, value)
 
 
-__all__ = ["Elsewhere", "Sink", "call", "in_thread", "invoke", "own_copy"]
+__all__ = ["Elsewhere", "Sink", "call", "in_thread", "invoke", "is_ours", "own_copy"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import json
 import re
 import sys
 import tarfile
@@ -21,8 +20,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
+from vf_core.config.installing import editable_root
 from vf_core.errors import ToolsetError
 
 SIZE_LIMIT = 64 * 1024 * 1024
@@ -83,9 +82,12 @@ def shipment(module: str, extras: tuple[str, ...]) -> Shipment | None:
     origin = getattr(loaded, "__file__", None) or next(iter(getattr(loaded, "__path__", ())), "")
     names = metadata.packages_distributions().get(top, ())
     dist = metadata.distribution(names[0]) if names else None
-    if dist is not None and _editable(dist) is None:
-        return _installed(dist, extras)
-    project = _editable(dist) if dist is not None else _project_above(Path(origin)) if origin else None
+    if dist is not None:
+        project = editable_root(dist)
+        if project is None:
+            return _installed(dist, extras)
+    else:
+        project = _project_above(Path(origin)) if origin else None
     if project is None:
         raise ToolsetError(
             f"the module {module} ({origin or 'without a file'}) belongs to no installed package and no project "
@@ -93,17 +95,6 @@ def shipment(module: str, extras: tuple[str, ...]) -> Shipment | None:
             hint="make it a package and install that, or serve these tools on this host",
         )
     return _project(project, extras)
-
-
-def _editable(dist: metadata.Distribution) -> Path | None:
-    """The directory that an editable installation points to."""
-    try:
-        told = json.loads(dist.read_text("direct_url.json") or "{}")
-    except ValueError:
-        return None
-    if not told.get("dir_info", {}).get("editable"):
-        return None
-    return Path(unquote(urlsplit(str(told.get("url", ""))).path))
 
 
 def _project_above(origin: Path) -> Path | None:

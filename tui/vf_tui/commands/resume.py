@@ -122,18 +122,15 @@ def _config(
     run_dir: RunDir, file: Path | None, overrides: list[str], scripted: str | None
 ) -> tuple[EvalConfig, Prepare | None, list[str]]:
     """The config to go on with, what is to be done to it, and how it differs in what must not."""
-    from vf_core.engine.plan import check_runtime
+    from vf_core.engine.plan import make_harness
     from vf_core.engine.same import config_to_resume
-    from vf_core.plugins import load_class
     from vf_core.scripted.scenario import DEMO, PREFIX, load_scenario
 
     with quiet():
         config, changes = config_to_resume(run_dir, file, overrides)
         if changes:
             return config, None, changes
-        harness = config.env.agent.harness
-        load_class("harness", harness.id)(harness).validate()
-        check_runtime(config)
+        make_harness(config)
     model, address = config.model, config.client.base_url
     if scripted is None and model == load_scenario(DEMO).model and address.startswith(_LOOPBACK):
         # The address of a demo's model is another one each time.
