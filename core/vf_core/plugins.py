@@ -63,6 +63,20 @@ def plugin_name(id: str) -> str:
     return id.partition("@")[0].rpartition("/")[2]
 
 
+@contextlib.contextmanager
+def plugin_code(what: str, key: str, *passed: type[Exception]) -> Iterator[None]:
+    """Code of a plugin runs inside, before the run. What it raises is a `PluginError` that begins with `what`; errors
+    of ours and those to be `passed` stay what they are."""
+    try:
+        yield
+    except BaseException as e:
+        if isinstance(e, (VfError, *passed)):
+            raise
+        if isinstance(e, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise  # the user's own
+        raise PluginError(f"{what}: {type(e).__name__}: {e}", key=key) from e
+
+
 def load_class(kind: Kind, id: str) -> type[Any]:
     """The plugin's class. It may block (imports): call it in a thread where a screen is drawn.
 

@@ -12,6 +12,8 @@ import pytest
 
 from doubles.engine_kit import Kit, engine_kit, run_whole, script_config
 from doubles.plugin_files import plugins
+from vf_core.engine.plan import make_plan
+from vf_core.errors import PluginError
 from vf_core.harnesses.base import ExitMeaning, Harness, HarnessConfig
 from vf_core.rollout import harness_calls
 from vf_core.tasks import carrying, plugin_loops
@@ -235,6 +237,54 @@ async def test_x11_what_plugins_change_on_their_configs_stays_with_them(tmp_path
     records = kit.records()
     assert [r["info"]["harness"] for r in records] == [[True, "made", r["id"], "LEAK"] for r in records]
     assert settings.to_toml() == kit.run_dir.config.read_text() == before
+
+
+REFUSING = """
+from vf_core.harnesses.base import Harness, HarnessConfig
+from vf_core.tasks import Task, TaskData, Taskset, TasksetConfig
+class Refusing(Harness[HarnessConfig]):
+    def validate(self):
+        IN_VALIDATE
+    def resolve_prompt(self, task):
+        IN_PROMPT
+        return super().resolve_prompt(task)
+    async def launch(self, *args, **kwargs):
+        pass
+class RefusingTasks(Taskset[Task, TasksetConfig]):
+    def __init__(self, config):
+        super().__init__(config)
+        IN_INIT
+    def load(self):
+        IN_LOAD
+        return [Task(TaskData(idx=0, prompt="x"), self.config.task)]
+__all__ = ["Refusing", "RefusingTasks"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("IN_VALIDATE", "env.agent.harness: harness 'refusing' can't be made: "),
+        ("IN_PROMPT", "env.agent.harness: harness 'refusing': task 0: "),
+        ("IN_INIT", "env.taskset: taskset 'refusing' did not load: "),
+        ("IN_LOAD", "env.taskset: taskset 'refusing' did not load: "),
+    ],
+)
+async def test_whatever_a_plugin_raises_before_the_run_is_told_as_its_own(
+    tmp_path: Path, place: str, told: str
+) -> None:
+    """On the thread where an engine plans."""
+    for raises in ("KeyError('k')", "SystemExit(3)", "KeyboardInterrupt()", "GeneratorExit()"):
+        source = REFUSING.replace(place, f"raise {raises}")
+        for other in ("IN_VALIDATE", "IN_PROMPT", "IN_INIT", "IN_LOAD"):
+            source = source.replace(other, "pass")
+        with plugins(tmp_path, refusing=source):
+            settings = script_config(
+                tmp_path, [], env__taskset={"id": "refusing"}, env__agent__harness={"id": "refusing"}
+            )
+            with pytest.raises(PluginError) as e:
+                await asyncio.to_thread(make_plan, settings)
+        assert str(e.value).startswith(told + raises.partition("(")[0])
 
 
 # -- the parts ---------------------------------------------------------------------------------------------------

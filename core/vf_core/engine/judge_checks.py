@@ -9,7 +9,7 @@ from typing import Any
 from vf_core.errors import ConfigError, PluginError, VfError
 from vf_core.eval_config import EvalConfig
 from vf_core.judges import Judge
-from vf_core.plugins import load_class
+from vf_core.plugins import load_class, plugin_code
 from vf_core.tasks import Task
 from vf_core.tasks.decorators import hooks
 from vf_core.tasks.judging import JudgeConfig, Panel
@@ -63,10 +63,11 @@ def require_keys(config: EvalConfig) -> None:
 def _make(config: JudgeConfig, key: str, tasks: Sequence[Task[Any, Any, Any]]) -> Judge[Any, Any]:
     cls = load_class("judge", config.id)
     try:
-        judge: Judge[Any, Any] = cls(config.model_copy(deep=True))
-        judge.validate()
-        for task in tasks:
-            judge.validate_task(task.data)
+        with plugin_code(f"judge {config.id!r} can't be made", key, ValueError):
+            judge: Judge[Any, Any] = cls(config.model_copy(deep=True))
+            judge.validate()
+            for task in tasks:
+                judge.validate_task(task.data)
     except ConfigError as e:
         if e.file is None and e.key is None:
             raise ConfigError(e.message, key=key, hint=e.hint) from e
@@ -75,8 +76,6 @@ def _make(config: JudgeConfig, key: str, tasks: Sequence[Task[Any, Any, Any]]) -
         raise ConfigError(str(e), key=key) from e
     except VfError as e:
         raise PluginError(f"judge {config.id!r}: {e.message}", key=key, hint=e.hint) from e
-    except (Exception, SystemExit) as e:
-        raise PluginError(f"judge {config.id!r} can't be made: {type(e).__name__}: {e}", key=key) from e
     return judge
 
 

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 
 from vf_core.engine.judge_checks import make_panel, require_keys
 from vf_core.engine.tool_checks import check_tools, warnings_of
-from vf_core.errors import ConfigError, VfError
+from vf_core.errors import ConfigError
 from vf_core.eval_config import EvalConfig
 from vf_core.harnesses.base import Harness
 from vf_core.interception.reach import check_reach, doubts
-from vf_core.plugins import load_class
+from vf_core.plugins import load_class, plugin_code
 from vf_core.rollout import RolloutSpec
 from vf_core.tasks import Task, TaskData
 from vf_core.tasks.scoring import group_rewards
@@ -45,15 +45,9 @@ def make_plan(config: EvalConfig, *, keys: bool = True) -> Plan:
     """
     env = config.env
     harness = make_harness(config)
-    taskset = load_class("taskset", env.taskset.id)(env.taskset.model_copy(deep=True))
-    try:
+    with plugin_code(f"taskset {env.taskset.id!r} did not load", "env.taskset"):
+        taskset = load_class("taskset", env.taskset.id)(env.taskset.model_copy(deep=True))
         tasks = list(taskset.select(config.num_tasks, config.shuffle, config.seed))
-    except VfError:
-        raise
-    except (Exception, SystemExit) as e:
-        raise ConfigError(
-            f"taskset {env.taskset.id!r} did not load: {type(e).__name__}: {e}", key="env.taskset"
-        ) from e
     if not tasks:
         raise ConfigError(f"taskset {env.taskset.id!r} has no tasks", key="env.taskset")
     for task in tasks:
@@ -84,8 +78,9 @@ def make_harness(config: EvalConfig) -> Harness[Any]:
     """
     given = config.env.agent.harness
     # A plugin has a config of its own: what it changes there must not reach the run's, which is saved.
-    harness: Harness[Any] = load_class("harness", given.id)(given.model_copy(deep=True))
-    harness.validate()
+    with plugin_code(f"harness {given.id!r} can't be made", "env.agent.harness"):
+        harness: Harness[Any] = load_class("harness", given.id)(given.model_copy(deep=True))
+        harness.validate()
     _check_runtime(config)
     return harness
 
@@ -180,8 +175,7 @@ def _check(task: Task[Any, Any, Any], harness: Harness[Any], config: EvalConfig)
             hint="set it to 2 or more",
         )
     try:
-        harness.resolve_prompt(task.data)
-    except VfError:
-        raise
+        with plugin_code(f"harness {harness.config.id!r}: task {name!r}", "env.agent.harness", ValueError):
+            harness.resolve_prompt(task.data)
     except ValueError as e:
         raise ConfigError(f"task {name!r}: {e}", key="env.taskset") from e
