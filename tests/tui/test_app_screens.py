@@ -363,6 +363,7 @@ async def test_a_lost_engine_is_told_and_nothing_more_can_be_asked() -> None:
         assert isinstance(w.app.base, FocusScreen)
         await w.press("q")
         await w.until(lambda: w.app.return_value is not None)
+        assert "its engine is gone: `vf-tui resume " in w.app.farewell
         assert "not proven gone: `vf-tui cleanup " in w.app.farewell
 
 

@@ -11,6 +11,7 @@ from vf_core.events.state import RunState
 from vf_tui.facts import rollout_details
 from vf_tui.headless import Reporter
 from vf_tui.notable import note_of, notes_of
+from vf_tui.plain import PlainLines
 from vf_tui.render import facts, header, pane, row
 from vf_tui.render.line import Line
 from vf_tui.screens.rollout_header import rollout_header
@@ -105,3 +106,12 @@ def test_what_a_resume_replaced_is_told_though_nothing_was_kept() -> None:
     state = fold(s.events)
     shown = text(*header.header(state, header.survey(state, NOW), 80, 3, NOW))
     assert "resumed, kept 0 (replaced: 1.5k tok)" in shown
+
+
+def test_lines_that_began_late_tell_the_runs_start_once() -> None:
+    state, lines = fold(mixed(over=False).events), PlainLines()
+    first, *others = lines.missed(state)
+    assert "run mixed (9a1d77c2): 4 rollouts" in first
+    assert len(others) > len(state.rollouts)
+    assert list(lines.missed(state)) == []
+    assert lines.of(mixed().events[0], state) is None

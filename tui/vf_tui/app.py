@@ -320,10 +320,11 @@ class VfTuiApp(Going, inherit_bindings=False):
             and (self._seen_live or self.bridge.about.how != "file")
         ):
             words += [*summary(self.state), f"look at it again with `{self.come_back}`"]
-        elif left := self.left_behind():
-            words.append(
-                f"its engine is gone, {left}: `vf-tui cleanup {self.state.run[:8]}` ends what is there"
-            )
+        elif self.engine_lost():
+            run = self.state.run[:8]
+            words.append(f"its engine is gone: `vf-tui resume {run}` takes it up")
+            if left := self.left_behind():
+                words.append(f"{left}: `vf-tui cleanup {run}` ends what is there")
         self.farewell = "\n".join(words)
         self.exit(self.exit_code or (UNCONFIRMED if self.cleaning.farewell else 0))
 

@@ -116,10 +116,15 @@ class OpenRun:
     def left_behind(self) -> str:
         """`4 sandboxes not proven gone`: what an engine that is lost may have left; "" when there is none."""
         bridge = self.bridge
-        if bridge is None or not bridge.connected or not self._lost(bridge):
+        if bridge is None or not self.engine_lost():
             return ""
         left = len(standing(bridge.state))
         return f"{left} sandbox{'es' * (left != 1)} not proven gone" if left else ""
+
+    def engine_lost(self) -> bool:
+        """The engine of a run that is not over is gone."""
+        bridge = self.bridge
+        return bridge is not None and bridge.connected and not bridge.state.over and bool(self._lost(bridge))
 
     def _lost(self, bridge: Bridge) -> str:
         """Why nothing more is to be heard of the engine of a run that is not over; "" while there is hope."""

@@ -31,11 +31,19 @@ class PlainLines:
         """The line for `event`, with its time in front; None when it is not worth one."""
         if isinstance(event, ev.Log) and not self._new((event.rollout, 0, f"{event.t} {event.message}")):
             return None
+        if isinstance(event, ev.RunStarted) and not self._new(("", 0, f"{event.t} started")):
+            return None
         text = self._rollout(event, state) if isinstance(event, ev.RolloutEvent) else self._run(event)
         return f"{_clock(event.t)} {one_line(text, limit=LINE_LIMIT)}" if text else None
 
     def missed(self, state: RunState) -> Iterator[str]:
         """The lines of what went on without our hearing of it, as far as `state` still tells."""
+        if (
+            state.started is not None
+            and not state.idle
+            and (line := self.of(_begun(state), state)) is not None
+        ):
+            yield line
         logs = (ev.Log(t=t, level=lvl, message=text, rollout=id) for t, lvl, text, id in state.logs)
         for event in (*logs, *(event for view in state.rollouts.values() for event in _told_by(view))):
             line = self.of(event, state)
@@ -128,6 +136,21 @@ class PlainLines:
                 targets = f" {_listed(event.targets)}" if event.targets else ""
                 return f"{event.name}{targets} asked{_by(event.by)}"
         return None
+
+
+def _begun(state: RunState) -> ev.RunStarted:
+    """The start of a run, as a snapshot still tells it; of one that goes on, that was an earlier one."""
+    return ev.RunStarted(
+        t=state.started or 0.0,
+        run=state.run,
+        name=state.name,
+        total=state.total,
+        concurrency=state.concurrency,
+        model=state.model,
+        taskset=state.taskset,
+        harness=state.harness,
+        runtime=state.runtime,
+    )
 
 
 def _amount(event: ev.RunStarted) -> str:
