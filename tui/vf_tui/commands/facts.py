@@ -130,7 +130,7 @@ def summary_facts(run: RunSummary) -> dict[str, Any]:
 
 @click.command(
     "show",
-    help="Show a run: its counts and its rollouts; or all that is known of one of its rollouts."
+    help="Show a run, or one of its rollouts: counts and a list, or all that is known of that one."
     f"\n\n{RUN_HELP} ROLLOUT is a rollout's id, or its task and sample as in 12.0.",
 )
 @click.argument("run")

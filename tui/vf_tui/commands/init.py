@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     help="Where to make the directory NAME (default: here).",
 )
 def init_command(name: str, taskset: bool, harness: bool, judge: bool, parent: Path) -> int:
-    """Make the package NAME: modules, tests that pass, an eval that runs."""
+    """Make a package of your own: a taskset, a harness, a judge.
+
+    It is made as the directory NAME: modules, tests that pass, an eval that runs."""
     from vf_tui.scaffold import make_package, module_names
 
     wanted: list[Kind] = ["taskset"] if taskset or not (harness or judge) else []

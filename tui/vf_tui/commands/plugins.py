@@ -36,10 +36,10 @@ _SHOWN_OUTPUT = 3
 )
 @JSON
 def plugins_command(ids: tuple[str, ...], seconds: float, as_json: bool) -> int:
-    """List tasksets, harnesses and judges: built-in and installed ones, and what is broken and why.
+    """List tasksets, harnesses and judges, and what is broken and why.
 
-    Each is tried in a process of its own. With IDs: those alone, with their own options; the exit code is 2 when one
-    of them is broken or not there.
+    Built-in and installed ones; each is tried in a process of its own. With IDs: those alone, with their own
+    options; the exit code is 2 when one of them is broken or not there.
     """
     from vf_core.discovery import discover
 
