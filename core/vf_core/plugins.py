@@ -322,7 +322,7 @@ def _not_found_hint(kind: Kind, id: str) -> str:
     if near:
         return f"did you mean {near}?"
     package = plugin_name(id).replace("_", "-")
-    return f"built in: {', '.join(builtin) or 'none'}; another one: {install_command(package)}"
+    return f"built in: {', '.join(builtin) or 'none'}; one that is called so is added by: {install_command(package)}"
 
 
 @lru_cache
