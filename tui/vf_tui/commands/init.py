@@ -29,19 +29,22 @@ if TYPE_CHECKING:
 def init_command(name: str, taskset: bool, harness: bool, judge: bool, parent: Path) -> int:
     """Make a package of your own: a taskset, a harness, a judge.
 
-    It is made as the directory NAME: modules, tests that pass, an eval that runs."""
+    It is made as the directory NAME: modules, tests that pass, an eval that runs.
+    """
     from vf_tui.scaffold import make_package, module_names
 
     wanted: list[Kind] = ["taskset"] if taskset or not (harness or judge) else []
     wanted += ["harness"] if harness else []
     wanted += ["judge"] if judge else []
     made = make_package(name, wanted, parent)
-    for kind, module in module_names(name, wanted).items():
+    modules = module_names(name, wanted)
+    for kind, module in modules.items():
         say(f"{kind} {module}: {made / module / '__init__.py'}")
     say()
     say("next:")
     say(f"  cd {made}")
     say("  pip install -e '.[test]'    # into the environment that vf-tui is in")
     say("  pytest")
+    say(f"  vf-tui plugins {' '.join(modules.values())}")
     say("  vf-tui run eval.toml --scripted scenario.toml")
     return OK
