@@ -21,6 +21,7 @@ from doubles.engine_kit import DEADLINE, Kit, engine_kit, resume_whole, resumed_
 from vf_core.engine.jobs import Job, kinds_of, retry_wanted
 from vf_core.engine.plan import make_plan
 from vf_core.engine.resume import Left, look, take_over
+from vf_core.engine.scheduler import Scheduler
 from vf_core.engine.session import EngineSession
 from vf_core.errors import RunDirError
 from vf_core.eval_config import EvalConfig, RolloutRetryConfig
@@ -185,6 +186,20 @@ async def test_t15_commands_while_a_run_is_taken_up(tmp_path: Path, seed: int) -
     assert kit.state.totals.active == kit.state.totals.queued == 0
     traces = Counter((r["info"]["vf_tui"]["rollout"], r["info"]["vf_tui"]["attempt"]) for r in kit.records())
     assert max(traces.values()) == 1
+
+
+async def test_t15_a_job_is_queued_once_whoever_asks() -> None:
+    async def launch(job: Job) -> None:
+        raise AssertionError(job)
+
+    scheduler = Scheduler(1, launch)
+    scheduler.closed = True
+    job = Job(RolloutSpec("0000-0", Task(TaskData(idx=0, prompt=""), TaskConfig()), 0, 0, ""))
+    scheduler.add([job])
+    scheduler.add([job, job], first=True)
+    assert scheduler.waiting == 1
+    assert scheduler.remove(job)
+    assert not scheduler.busy
 
 
 async def test_a_member_of_a_kept_group_that_is_run_again_is_scored_with_the_others(tmp_path: Path) -> None:
