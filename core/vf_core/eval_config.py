@@ -244,15 +244,6 @@ class EvalConfig(StrictModel):
         }
         return frozenset(referred) | frozenset(_key_variables(self._dump()))
 
-    def public_harness(self) -> dict[str, Any]:
-        """The harness's options for a trace: secret entries of `env` are in `forward_env`, by name only."""
-        harness: dict[str, Any] = self.public_dict()["env"]["agent"]["harness"]
-        env = harness.get("env", {})
-        hidden = [name for name, value in env.items() if not isinstance(value, str)]
-        harness["env"] = {name: value for name, value in env.items() if name not in hidden}
-        harness["forward_env"] = list(dict.fromkeys([*harness.get("forward_env", []), *hidden]))
-        return harness
-
     def _leave_out(self, judge: Judge | None, left: LeftOut) -> dict[str, Any]:
         dump = self._dump()
         refs = {at: variable for at, (variable, value) in self._refs.items() if dig(dump, at) == value}

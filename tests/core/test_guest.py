@@ -161,15 +161,6 @@ def test_reading_says_what_stands_there(shell: list[str], tmp_path: Path, name: 
     assert "no regular file" in str(fifo)
 
 
-def test_a_command_runs_in_a_directory_with_its_own_exit_code(shell: list[str], tmp_path: Path) -> None:
-    (tmp_path / "a b").mkdir()
-    result = run(shell, guest.in_directory(["pwd"], str(tmp_path / "a b")))
-    assert result.stdout.decode().rstrip("\n") == str(tmp_path / "a b")
-    assert run(shell, guest.in_directory(["sh", "-c", "exit 3"], str(tmp_path))).returncode == 3
-    assert run(shell, guest.in_directory(["no-such-program"], str(tmp_path))).returncode == 127
-    assert run(shell, guest.in_directory(["pwd"], str(tmp_path / "not"))).returncode == 126
-
-
 SOURCE = """\
 # /// script
 # requires-python = "{python}"

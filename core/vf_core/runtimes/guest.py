@@ -97,7 +97,6 @@ def kill_argv(mark: str, grace: float = 0.0) -> list[str]:
 # ---------------------------------------------------------------------- directories and files
 
 _MISSING, _DIRECTORY, _NOT_A_FILE, _UNREADABLE = 44, 43, 45, 46
-_IN = 'cd -- "$1" || exit 126; shift; exec "$@"'
 _READ = """
 [ -d "$1" ] && exit 43
 [ -e "$1" ] || exit 44
@@ -106,11 +105,6 @@ _READ = """
 if [ "$2" = all ]; then exec cat -- "$1"; fi
 exec head -c "$2" -- "$1"
 """
-
-
-def in_directory(argv: Sequence[str], cwd: str) -> list[str]:
-    """`argv`, run in a directory of the sandbox; its exit codes 126 and 127 are as a shell gives them."""
-    return ["sh", "-c", _IN, "vf-in", cwd, *argv]
 
 
 def resolve(path: str, workdir: str) -> str:

@@ -147,11 +147,6 @@ class Lifecycle:
             self.detail = detail
             self._tell(Transition(self.sandbox, self.kind, self.state, self._clock(), self.id, "", detail))
 
-    @property
-    def accepts_work(self) -> bool:
-        """Commands and files may be placed here."""
-        return self.state is State.LIVE
-
     def _tell(self, move: Transition) -> None:
         if self._observer is None:
             return

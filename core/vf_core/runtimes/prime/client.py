@@ -10,8 +10,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -373,13 +372,3 @@ def release(client: Client) -> None:
     task = loop.create_task(client.close(), name="close Prime client")
     _closing.add(task)
     task.add_done_callback(_closing.discard)
-
-
-@asynccontextmanager
-async def borrowed(pace: Pace = PACE) -> AsyncIterator[Client]:
-    """`acquire`, and `release` at the end."""
-    client = acquire(pace)
-    try:
-        yield client
-    finally:
-        release(client)
