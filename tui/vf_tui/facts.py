@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from vf_core.events.state import RolloutView, RunState, SandboxView, Totals
+from vf_core.events.state import AttemptView, RolloutView, RunState, SandboxView, ToolView, Totals
 from vf_tui.render.status import errors, unscored
 
 
@@ -63,41 +63,13 @@ def rollout_details(view: RolloutView, state: RunState) -> dict[str, Any]:
     return {
         **rollout_facts(view),
         "phases": [{"phase": name, "started": _number(t)} for name, t in view.phases],
-        "tools": [
-            {
-                "id": tool.id,
-                "server": tool.server,
-                "name": tool.name,
-                "arguments": tool.arguments,
-                "result": tool.result,
-                "seconds": _number(tool.seconds),
-                "failed": tool.failed,
-                "running": tool.ended is None,
-            }
-            for tool in view.tools
-            if not tool.partial
-        ],
+        "tools": [_tool_facts(tool) for tool in view.tools if not tool.partial],
         "servers": [
             {"server": name, "place": s.place, "shared": s.shared, "tools": list(s.tools), "count": s.count}
             for name, s in view.served.items()
         ],
         "errors": [{"t": _number(t), "type": kind, "message": text} for t, kind, text in errors(view)],
-        "attempts": [
-            {
-                "attempt": a.number,
-                "trace": a.trace,
-                "reason": a.reason,
-                "outcome": a.outcome,
-                "stop_condition": a.stop_condition,
-                "reward": _number(a.reward),
-                "exit_meaning": a.exit_meaning,
-                "error": a.error,
-                "sandbox": a.sandbox,
-                "started": _number(a.started),
-                "ended": _number(a.ended),
-            }
-            for a in view.attempts
-        ],
+        "attempts": [_attempt_facts(attempt) for attempt in view.attempts],
         "sandboxes": [
             {
                 **sandbox_facts(box),
@@ -113,6 +85,35 @@ def rollout_details(view: RolloutView, state: RunState) -> dict[str, Any]:
             }
             for box in boxes
         ],
+    }
+
+
+def _tool_facts(tool: ToolView) -> dict[str, Any]:
+    return {
+        "id": tool.id,
+        "server": tool.server,
+        "name": tool.name,
+        "arguments": tool.arguments,
+        "result": tool.result,
+        "seconds": _number(tool.seconds),
+        "failed": tool.failed,
+        "running": tool.ended is None,
+    }
+
+
+def _attempt_facts(attempt: AttemptView) -> dict[str, Any]:
+    return {
+        "attempt": attempt.number,
+        "trace": attempt.trace,
+        "reason": attempt.reason,
+        "outcome": attempt.outcome,
+        "stop_condition": attempt.stop_condition,
+        "reward": _number(attempt.reward),
+        "exit_meaning": attempt.exit_meaning,
+        "error": attempt.error,
+        "sandbox": attempt.sandbox,
+        "started": _number(attempt.started),
+        "ended": _number(attempt.ended),
     }
 
 
