@@ -23,11 +23,11 @@ from vf_core.config.installing import editable_root
 from vf_core.plugins import Kind, builtins, kinds, namespace
 
 GROUP = "vf_tui.plugins"
-KEYWORD = "vf-tui-plugin"
+_KEYWORD = "vf-tui-plugin"
 _NEEDED = re.compile(r"^\s*(vf[-_.]tui|verifiers)\s*($|[\[(;<>=!~,@ ])", re.I)
 _BASES = re.compile(r"\b(Taskset|Harness|Judge)\b")
 _ALL = re.compile(r"^\s*__all__\b", re.M)
-SOURCE_LIMIT = 1 << 20
+_SOURCE_LIMIT = 1 << 20
 MODULES_LIMIT = 2_000
 """Files of one directory of PYTHONPATH that are looked at."""
 
@@ -80,7 +80,7 @@ def _of(distribution: importlib.metadata.Distribution) -> Iterator[Candidate]:
         entry.value.partition(":")[0].strip() for entry in distribution.entry_points if entry.group == GROUP
     }
     wanted = any(_NEEDED.match(line) for line in distribution.requires or ())
-    wanted = wanted or KEYWORD in re.split(r"[,\s]+", str(metadata["Keywords"] or ""))
+    wanted = wanted or _KEYWORD in re.split(r"[,\s]+", str(metadata["Keywords"] or ""))
     if not declared and not wanted:
         return
     files = dict(_modules(distribution))
@@ -134,6 +134,6 @@ def _looks_like_one(file: Path) -> bool:
 def _source(file: Path) -> str:
     try:
         with file.open("rb") as opened:
-            return opened.read(SOURCE_LIMIT).decode("utf-8", errors="replace")
+            return opened.read(_SOURCE_LIMIT).decode("utf-8", errors="replace")
     except OSError:
         return ""

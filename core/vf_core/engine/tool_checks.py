@@ -58,7 +58,7 @@ def check_tools(
         seen.add(kind)
         own = [*_declared(task, task.config, shared=False, key=OWN_KEY)]
         if own or shared:
-            _check_state(task)
+            _made(state_type(type(task)), f"task {type(task).__name__}")
         _check_colocated(own, config)
         for given in own:
             _check(given, config)
@@ -134,16 +134,13 @@ def _check(given: _Given, config: EvalConfig) -> None:
 
 
 def _made(state: type[Any], what: str) -> None:
+    """Refuse a state that needs to be told something to be made."""
     try:
         state()
     except Exception as e:
         raise PluginError(
             f"{what}: its state {state.__name__} cannot be made: {e}", hint="give every field a default"
         ) from e
-
-
-def _check_state(task: Task[Any, Any, Any]) -> None:
-    _made(state_type(type(task)), f"task {type(task).__name__}")
 
 
 def _check_place(given: _Given, config: EvalConfig) -> None:
@@ -154,7 +151,7 @@ def _check_place(given: _Given, config: EvalConfig) -> None:
     except ConfigError as e:
         key = ".".join(filter(None, (given.key, "runtime", e.key)))
         raise ConfigError(e.message, file=e.file, key=key, hint=e.hint) from e
-    _check_ports(runtime, 1, f"{given.what}", f"{given.key}.runtime")
+    _check_ports(runtime, 1, given.what, f"{given.key}.runtime")
     way = config.env.interception.way
     reachable = way is not None and (way.always or not runtime_is_local(config.env.agent.runtime.type))
     if (
