@@ -91,7 +91,7 @@ async def test_x05_killed_twice_and_resumed_it_is_the_run_it_would_have_been(
         run_dir = RunDir.create(plan.output_dir, plan.run_name)
         await asyncio.to_thread(killed, plan, run_dir, 4, resume=False)
         await asyncio.to_thread(killed, plan, run_dir, 3, resume=True)
-        done = await asyncio.to_thread(vf, "resume", run_dir.path, "--cleanup", "--json")
+        done = await asyncio.to_thread(vf, "resume", run_dir.path, "--json")
     assert done.returncode == 3, done.stderr
     launch, *_, last = records(done.stdout)[0], records(done.stdout)[-1]
     assert (last["type"], last["exit_code"]) == ("done", 3)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from vf_core.runs.layout import RunDir
 
 RECENT = 60.0
+HERE = "subprocess"
+"""Sandboxes of this kind died with their engine; what is left of them needs nobody's leave to be cleared away."""
 _LISTED = 20
 _LOOPBACK = ("http://127.0.0.1:", "http://localhost:", "http://[::1]:")
 
@@ -79,7 +81,8 @@ def resume_command(how: How, scripted: str | None, cleanup: bool, gone: bool, ar
     _tell(found, how)
     if how.dry_run:
         return OK
-    if cleanup and found.left.rest and (code := _clean(run_dir, found.left, how)):
+    kinds = tuple(dict.fromkeys(row.kind for row in found.left.rest if cleanup or row.kind == HERE))
+    if kinds and (code := _clean(run_dir, kinds, how)) and cleanup:
         notice("not resumed: see above; without --cleanup it is, and what is left stays listed")
         return code
     if not found.saved.owed:
@@ -208,17 +211,20 @@ def _tell(found: Found, how: How) -> None:
             say(f"  {id}")
     else:
         notice(line)
-    if rest:
-        notice(f"{_count(len(rest))} of the engine that is gone: {', '.join(row.name for row in rest[:5])}"
-               f"{' …' if len(rest) > 5 else ''} (--cleanup ends them first, with proof)")  # fmt: skip
+    for rows, told in (
+        ([row for row in rest if row.kind == HERE], "cleared away first, with proof"),
+        ([row for row in rest if row.kind != HERE], "--cleanup ends them first, with proof"),
+    ):
+        if rows:
+            names = ", ".join(row.name for row in rows[:5]) + (" …" if len(rows) > 5 else "")
+            notice(f"{_count(len(rows))} of the engine that is gone: {names} ({told})")
 
 
-def _clean(run_dir: RunDir, left: Left, how: How) -> int:
-    """End what the dead engine left; 0 when all of it is proven gone."""
+def _clean(run_dir: RunDir, kinds: tuple[str, ...], how: How) -> int:
+    """End what the dead engine left of these kinds; 0 when all of it is proven gone."""
     from vf_tui.background import run_apart
     from vf_tui.commands.cleanup import Wanted, cleanup_wanted
 
-    kinds = tuple(dict.fromkeys(row.kind for row in left.rest))
     wanted = Wanted(runs=(run_dir.run_id,), providers=kinds, yes=True, json=how.json)
     return run_apart(lambda: cleanup_wanted(wanted))
 
